@@ -32,7 +32,7 @@ class EagerGraph:
 
         engine.__init__ = without_repacking  # type: ignore[method-assign]
         sanm.sanm_attention = attention
-        matrix_products.MINIMUM_FRAMES = sys.maxsize
+        matrix_products.MIN_FRAMES = sys.maxsize
         output_layer.FAST_ROWS = 1
         output_layer.BLOCK = 1 << 30
 

@@ -22,8 +22,8 @@ from workbench.families.family import CONVERSE
 from workbench.registry.registry import Registry
 from workbench.speech.replay import Recorded, Sound
 
-MOST_COLUMNS = 3
-MOST_MESSAGES = 1000
+MAX_COLUMNS = 3
+MAX_MESSAGES = 1000
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ def read_request(registry: Registry, content: Mapping[str, Any], sounds: Sequenc
     columns = content.get("columns")
     if not isinstance(columns, list) or not columns or not all(isinstance(each, dict) for each in columns):
         raise BadInput("the page asked for no answer; reload it")
-    if len(columns) > MOST_COLUMNS:
-        raise BadInput(f"{len(columns)} answers side by side are requested; expected at most {MOST_COLUMNS}")
+    if len(columns) > MAX_COLUMNS:
+        raise BadInput(f"{len(columns)} answers side by side are requested; expected at most {MAX_COLUMNS}")
     known = offers(registry, CONVERSE)
     return tuple(_column(registry, each, known, sounds) for each in columns)
 
@@ -67,8 +67,8 @@ def read_messages(messages: Any, sounds: Sequence[Sound]) -> tuple[Mapping[str, 
 
     It refuses paths, because a page must not open files of the server.
     """
-    if not isinstance(messages, list) or not messages or len(messages) > MOST_MESSAGES:
-        raise BadInput(f"the conversation is empty or longer than {MOST_MESSAGES} messages; write or record something")
+    if not isinstance(messages, list) or not messages or len(messages) > MAX_MESSAGES:
+        raise BadInput(f"the conversation is empty or longer than {MAX_MESSAGES} messages; write or record something")
     return tuple(_message(each, sounds) for each in messages)
 
 

@@ -21,7 +21,7 @@ from workbench.session.conversation import AudioPiece
 from workbench.speech.replay import Sound
 
 LARGEST_JSON = 32 << 20  # bytes
-MOST_SOUNDS = 1000
+MAX_SOUNDS = 1000
 RATES = (1000, 384_000)  # Hz, the same limits as for recordings
 
 
@@ -54,8 +54,8 @@ def unpack(parcel: bytes) -> tuple[dict[str, Any], list[Sound]]:
 def _sounds(parcel: bytes, place: int) -> list[Sound]:
     found: list[Sound] = []
     while place < len(parcel):
-        if len(parcel) - place < 8 or len(found) == MOST_SOUNDS:
-            raise BadInput(f"the page sent recordings that are cut off, or more than {MOST_SOUNDS}; reload it")
+        if len(parcel) - place < 8 or len(found) == MAX_SOUNDS:
+            raise BadInput(f"the page sent recordings that are cut off, or more than {MAX_SOUNDS}; reload it")
         rate, count = struct.unpack_from("<II", parcel, place)
         place += 8
         if not RATES[0] <= rate <= RATES[1] or 2 * count > len(parcel) - place:

@@ -13,7 +13,7 @@ from panels.decode.record_view import Followed, find_loss, search_value
 from panels.decode.run import Decodings, Row
 from workbench.decoding.ctc_beam.decoder import CtcDecoder
 
-MOST_FRAMES = 600  # frames of a recording that are followed; more would take long to search and to send
+MAX_FRAMES = 600  # frames of a recording that are followed; more would take long to search and to send
 WIDER, WIDEST = 8, 512  # the wider search keeps WIDER times as many hypotheses, at most WIDEST
 SMALL_VOCABULARY, WIDE_TOKENS = 200, 40  # in larger vocabularies, it tries WIDE_TOKENS tokens in each frame
 
@@ -22,9 +22,9 @@ def follow(decodings: Decodings, row: Row) -> dict[str, Any]:
     """Returns the value of the view for a row's search. Raises `BadInput` if the run did not get that far."""
     decoder, logits, layout = decodings.search_of(row)
     notes = []
-    if len(logits) > MOST_FRAMES:
-        logits = logits[:MOST_FRAMES]
-        notes.append(f"The first {MOST_FRAMES} frames are shown, as if the recording ended there.")
+    if len(logits) > MAX_FRAMES:
+        logits = logits[:MAX_FRAMES]
+        notes.append(f"The first {MAX_FRAMES} frames are shown, as if the recording ended there.")
     record = decoder.explain(logits)
     text = text_of(record.hypotheses[0], layout.pieces) if record.hypotheses else ""
     loss = find_loss(record, wider_search(decoder).decode([logits])[0])

@@ -21,7 +21,7 @@ from workbench.families.vocabularies.ctc_layouts import LogitsLayout
 from workbench.registry.sources import assets
 from workbench.system.memory import size
 
-MOST_BYTES = 300 << 20  # of one uploaded file; larger files take minutes to read
+MAX_BYTES = 300 << 20  # of one uploaded file; larger files take minutes to read
 FILES = {
     "lm": "Token LM",
     "lexicon": "Lexicon",
@@ -63,9 +63,9 @@ def check_size(path: str) -> None:
         count = Path(path).stat().st_size
     except OSError:
         raise BadInput(f"{Path(path).name} is not kept any more; add it again") from None
-    if count > MOST_BYTES:
+    if count > MAX_BYTES:
         raise BadInput(
-            f"{Path(path).name} has {size(count)}; expected at most {size(MOST_BYTES)} on this page, while the command "
+            f"{Path(path).name} has {size(count)}; expected at most {size(MAX_BYTES)} on this page, while the command "
             "`workbench decode` takes larger files"
         )
 

@@ -19,11 +19,11 @@ from workbench.decoding.ctc_beam.record import Scores, SearchRecord
 from workbench.decoding.rivals import TERMS
 from workbench.families.vocabularies.funasr import WORD_START
 
-MOST_LABELS = 40  # tokens in the picture
+MAX_LABELS = 40  # tokens in the picture
 WORTH_A_ROW = 0.02  # a token is in the picture if it has this probability in some frame
-MOST_LINES = 16  # active hypotheses of a frame that are sent
-MOST_PRUNED = 6
-MOST_MOMENTS = 12
+MAX_LINES = 16  # active hypotheses of a frame that are sent
+MAX_PRUNED = 6
+MAX_MOMENTS = 12
 BLANK = "blank"
 RECORDED = TERMS | {"look_ahead": "look-ahead"}
 
@@ -83,14 +83,14 @@ def search_value(followed: Followed, text: str) -> dict[str, Any]:
     number(_root(record))  # comes first
     frames = []
     for frame in record.frames:
-        active = _lines(frame.active, names, number, MOST_LINES)
+        active = _lines(frame.active, names, number, MAX_LINES)
         frames.append(
             {
                 "active": active,
-                "pruned": _lines(frame.pruned, names, number, MOST_PRUNED),
+                "pruned": _lines(frame.pruned, names, number, MAX_PRUNED),
                 "more": int(frame.active_count) - len(active),
                 "dropped": int(frame.pruned_count),
-                "alike": _homophones(record, frame.active.ids[:MOST_LINES], number),
+                "alike": _homophones(record, frame.active.ids[:MAX_LINES], number),
             }
         )
     best = record.hypotheses[0] if record.hypotheses else None
@@ -106,7 +106,7 @@ def search_value(followed: Followed, text: str) -> dict[str, Any]:
         "terms": [RECORDED[name] for name in names],
         "prefixes": prefixes,
         "frames": frames,
-        "moments": [{"frame": each.frame, "sentence": each.sentence} for each in moments[:MOST_MOMENTS]],
+        "moments": [{"frame": each.frame, "sentence": each.sentence} for each in moments[:MAX_MOMENTS]],
         "lost": {"frame": loss.frame, "id": ids.get(loss.id, -1)} if loss and loss.id is not None else None,
         "at": moments[0].frame if moments else len(frames) // 2,
         "caption": "Probabilities of the CTC head, full colour is likely; the line is the best alignment of the result."
@@ -170,7 +170,7 @@ def _rows(
     result_tokens = [token for token in dict.fromkeys(best.tokens if best else ()) if token != blank]
     likely_tokens = [int(token) for token in np.argsort(-highest) if highest[token] >= WORTH_A_ROW]
     shown_tokens = [token for token in dict.fromkeys([*result_tokens, *likely_tokens]) if token != blank][
-        : MOST_LABELS - 1
+        : MAX_LABELS - 1
     ]
     rows = [*sorted(shown_tokens, key=lambda token: int(peaks[token])), blank]
     return rows, [BLANK if token == blank else pieces[token].replace(WORD_START, "") or "␣" for token in rows]

@@ -43,8 +43,8 @@ PARTS = {"lm": "token LM", "lexicon": "lexicon", "word_lm": "word LM", "neural_l
 ACOUSTIC = ("beam_size", "nbest", "recombination", "tokens_per_frame", "threshold")
 """The options of a search that knows nothing but the acoustic scores."""
 KEPT_HYPOTHESES = 50  # hypotheses of each search that stay, so that a word's rival is among them
-MOST_VALUES = 50_000_000  # values of one array of logits on the page: 400 MB in float64
-MOST_KEPT_VALUES = 100_000_000  # values of all arrays of a run that stay for the views
+MAX_VALUES = 50_000_000  # values of one array of logits on the page: 400 MB in float64
+MAX_KEPT_VALUES = 100_000_000  # values of all arrays of a run that stay for the views
 TASK = "generate"  # the task of models that can score words
 
 Status = Literal["waiting", "running", "done", "failed", "stopped"]
@@ -151,7 +151,7 @@ class Decodings:
     def keep(self, place: int, logits: np.ndarray) -> None:
         """Keeps the log-probabilities of a source, and drops those of the first sources if there are too many."""
         self.logits[place] = logits
-        while len(self.logits) > 1 and sum(each.size for each in self.logits.values()) > MOST_KEPT_VALUES:
+        while len(self.logits) > 1 and sum(each.size for each in self.logits.values()) > MAX_KEPT_VALUES:
             del self.logits[next(iter(self.logits))]
 
     def search_of(self, row: Row) -> tuple[CtcDecoder, np.ndarray, LogitsLayout]:
@@ -347,7 +347,7 @@ class Sessions:
             on_activity("computing the logits")
             with listening(follower(self._stop, on_activity)):
                 values = session.trace(source.path, stages=LOGITS)[LOGITS]
-        if values.size > MOST_VALUES:
+        if values.size > MAX_VALUES:
             raise BadInput(
                 f"{source.name} has {values.shape[0]} frames of {values.shape[1]} tokens, which is too much for this "
                 "page; decode it with the command `workbench decode`"

@@ -27,7 +27,7 @@ from workbench.text.rates import score
 
 SMALLEST_WEIGHT = 1e-6  # in place of 0, so that the lists have the scores of the language model
 LIST_LENGTH = 100  # hypotheses of a search
-MOST_VALUES = 41  # values of one weight
+MAX_VALUES = 41  # values of one weight
 GRID = re.compile(r"\s*(-?[\d.]+)\s*(?:to|,|\.\.)\s*(-?[\d.]+)\s*,\s*(\d+)\s*")
 
 
@@ -97,9 +97,9 @@ def read_grid(text: str, name: str) -> tuple[float, ...]:
         first, last, count = (float(match[1]), float(match[2]), int(match[3])) if match else (0.0, 0.0, 0)
     except ValueError:
         count = 0
-    if not 1 <= count <= MOST_VALUES:
+    if not 1 <= count <= MAX_VALUES:
         raise BadInput(
-            f"the values of {name} are {text!r:.40}; expected from, to, and how many, at most {MOST_VALUES}, as in "
+            f"the values of {name} are {text!r:.40}; expected from, to, and how many, at most {MAX_VALUES}, as in "
             "0 to 2, 9"
         )
     return tuple(float(value) for value in np.round(np.linspace(first, last, count), 6))

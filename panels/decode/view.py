@@ -25,7 +25,7 @@ from workbench.text.rates import pool_scores
 from workbench.text.scripts import needs_space
 
 VIEW = "decode/view.html"
-MOST_LISTED = 10  # hypotheses of a list that are shown
+MAX_LISTED = 10  # hypotheses of a list that are shown
 NOTHING_YET = """<div class="empty">
 <p class="lead">How does a language model change the text of a CTC model?</p>
 <ol>
@@ -121,7 +121,7 @@ def _card(row: Row, base: Sequence[str] | None, base_name: str, widest: float) -
         listed_hypotheses = [
             (place, hypothesis, " ".join(row.words[place])) for place, hypothesis in enumerate(row.hypotheses)
         ]
-        names = used_terms(row.hypotheses[:MOST_LISTED])
+        names = used_terms(row.hypotheses[:MAX_LISTED])
         body = render(
             VIEW,
             "decoded",
@@ -132,7 +132,7 @@ def _card(row: Row, base: Sequence[str] | None, base_name: str, widest: float) -
             row.best.score if row.best else None,
             [
                 (text, each.score, [getattr(each, field) for field in names])
-                for _, each, text in listed_hypotheses[:MOST_LISTED]
+                for _, each, text in listed_hypotheses[:MAX_LISTED]
             ],
             [TERMS[field] for field in names],
             len(row.hypotheses),

@@ -25,8 +25,8 @@ from workbench.registry.sources import assets
 from workbench.serving.admission.guard import Guard
 from workbench.system.folders import is_file, is_system_file
 
-MOST_UNPACKED = 4 << 30  # bytes of the files in the archives of one upload
-MOST_FILES = 100_000
+MAX_UNPACKED = 4 << 30  # bytes of the files in the archives of one upload
+MAX_FILES = 100_000
 EXAMPLE = "samples/manifest.csv"  # in the assets
 
 
@@ -59,7 +59,7 @@ def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
     manifests, and for a manifest that names a recording which was not uploaded with it.
     """
     folder.mkdir(parents=True)
-    room = MOST_UNPACKED
+    room = MAX_UNPACKED
     for file in map(Path, files):
         if file.suffix.lower() == ".zip":
             room -= _unpack(file, folder, room)
@@ -132,9 +132,9 @@ def _unpack(file: Path, folder: Path, room: int) -> int:
     with _archive(file) as archive:
         members = named_members(archive)
         size = sum(each.file_size for each in members)
-        if size > room or len(members) > MOST_FILES:
+        if size > room or len(members) > MAX_FILES:
             raise BadInput(
-                f"{file.name} is too large; expected at most {MOST_FILES} files, and {MOST_UNPACKED >> 30} GB in all "
+                f"{file.name} is too large; expected at most {MAX_FILES} files, and {MAX_UNPACKED >> 30} GB in all "
                 "archives together"
             )
         for member in members:

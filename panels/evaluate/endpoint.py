@@ -23,7 +23,7 @@ from workbench.core.visitors import current_stop
 from workbench.evaluation.report.exports import table_rows
 from workbench.text.normalisers import NORMALISERS
 
-MOST_ROWS = 20_000  # rows of one answer; the command and the report have no such limit
+MAX_ROWS = 20_000  # rows of one answer; the command and the report have no such limit
 
 EVALUATE = {
     "models": MODELS,
@@ -38,7 +38,7 @@ EVALUATE = {
         "normaliser", f"It changes both texts before they are compared: {', '.join(NORMALISERS)}.", TEXT, "basic"
     ),
     "limit": Parameter("limit", "The number of recordings, as text; empty for all.", TEXT, ""),
-    "rows": Parameter("rows", f"Whether the answer has every result too, at most {MOST_ROWS} of them.", SWITCH, False),
+    "rows": Parameter("rows", f"Whether the answer has every result too, at most {MAX_ROWS} of them.", SWITCH, False),
 }
 
 
@@ -94,7 +94,7 @@ def evaluated(
                     )
                 columns = step.results.columns
                 found = {**step.results.figures.to_dict(), "skipped": [dict(each) for each in columns.skipped]}
-                listed = [row for row, _ in zip(table_rows(columns), range(MOST_ROWS))] if rows else []
+                listed = [row for row, _ in zip(table_rows(columns), range(MAX_ROWS))] if rows else []
                 return found | ({"rows": listed} if rows else {})
             finally:
                 step.results.close()

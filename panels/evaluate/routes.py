@@ -21,8 +21,8 @@ from workbench.evaluation.report.exports import TABLES, write_table
 from workbench.evaluation.report.players import flac
 from workbench.system.tempdirs import tempdir
 
-MOST_SENT = 1 << 16  # bytes of a request's body, which should be empty
-MOST_SECONDS = 120.0  # of a recording's sound; the rest is cut off
+MAX_SENT = 1 << 16  # bytes of a request's body, which should be empty
+MAX_SECONDS = 120.0  # of a recording's sound; the rest is cut off
 
 Find = Callable[[str], Results]
 
@@ -31,7 +31,7 @@ def evaluate_routes(find: Find) -> list[BaseRoute]:
     """Returns the routes of the tab; `find` returns the results of a key."""
     work = {"report/{key}": _report, "table/{key}": _table, "sound/{key}": _sound}
     return [
-        Route(f"/evaluate/{path}", partial(answered, partial(each, find), MOST_SENT), methods=["GET"])
+        Route(f"/evaluate/{path}", partial(answered, partial(each, find), MAX_SENT), methods=["GET"])
         for path, each in work.items()
     ]
 
@@ -63,5 +63,5 @@ def _sound(find: Find, body: bytes, request: Request) -> Response:
         sound = read(recordings.source(results.utterance(request.query_params.get("id", ""))))
     finally:
         recordings.close()
-    content = flac(sound.samples[: int(MOST_SECONDS * sound.sample_rate)], sound.sample_rate)
+    content = flac(sound.samples[: int(MAX_SECONDS * sound.sample_rate)], sound.sample_rate)
     return JSONResponse({"address": f"data:audio/flac;base64,{base64.b64encode(content).decode('ascii')}"})

@@ -23,7 +23,7 @@ from workbench.session.values import Neighbours
 
 EMPTY = """<p class="muted small">There are no embeddings yet. Make some from a recording above, or add files.</p>"""
 VIEW = "inject/view.html"
-MOST_ROWS = 60  # tokens whose nearest words are listed
+MAX_ROWS = 60  # tokens whose nearest words are listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,5 +137,5 @@ def _pictures(embedding: Embedding, neighbours: Neighbours | None, model: str) -
 
 def _words_html(neighbours: Neighbours, model: str) -> str:
     """Returns the nearest tokens of every vector, up to a readable number."""
-    lines = [zip(words, cosines.tolist()) for words, cosines in zip(neighbours.texts[:MOST_ROWS], neighbours.cosines)]
-    return render(VIEW, "words", model, neighbours.ids.shape[1], lines, len(neighbours.texts) - MOST_ROWS)
+    lines = [zip(words, cosines.tolist()) for words, cosines in zip(neighbours.texts[:MAX_ROWS], neighbours.cosines)]
+    return render(VIEW, "words", model, neighbours.ids.shape[1], lines, len(neighbours.texts) - MAX_ROWS)

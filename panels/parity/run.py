@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from panels.parity.request import Request
-from panels.running.last_results import MOST_RESULTS, LastResults
+from panels.running.last_results import MAX_RESULTS, LastResults
 from panels.running.progress import changes
 from workbench.core.caller import Caller, call_directly
 from workbench.core.errors import BadInput, Cancelled
@@ -135,7 +135,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
 class LastRuns(LastResults[ParityRun | ParityRuns]):
     """The last run of each user. The traces of a run on one input are in files until it is removed."""
 
-    def __init__(self, limit: int = MOST_RESULTS):
+    def __init__(self, limit: int = MAX_RESULTS):
         super().__init__(NOT_KEPT, limit, _close)
 
     def of(self, user: str) -> ParityRun | ParityRuns:

@@ -11,7 +11,7 @@ from panels.running.shares import first_to_forget
 from workbench.core.errors import BadInput
 from workbench.core.visitors import current_visitor
 
-MOST_RESULTS = 16  # results of users whose page is open; results may be large
+MAX_RESULTS = 16  # results of users whose page is open; results may be large
 
 Result = TypeVar("Result")
 
@@ -26,7 +26,7 @@ class LastResults(Generic[Result]):
         close: frees a result that is removed.
     """
 
-    def __init__(self, message: str, limit: int = MOST_RESULTS, close: Callable[[Result], None] | None = None):
+    def __init__(self, message: str, limit: int = MAX_RESULTS, close: Callable[[Result], None] | None = None):
         self._message = message
         self._limit = limit
         self._close = close

@@ -18,7 +18,7 @@ from gradio.queueing import Event, Queue
 from gradio.server_messages import EventMessage
 
 from workbench.core.visitors import Work, current_visitor
-from workbench.serving.admission.guard import MOST_KNOWN
+from workbench.serving.admission.guard import MAX_KNOWN
 
 at_work: dict[str, threading.Event] = {}  # by the event's id, which nobody can guess
 
@@ -65,7 +65,7 @@ class LeavingQueue(Queue):
         """Notes the newest session of an address. Forgets the oldest ones that nobody reads, beyond the limit."""
         sessions = self._sessions_by_address.setdefault(address, OrderedDict())
         self._sessions_by_address.move_to_end(address)
-        while len(self._sessions_by_address) > MOST_KNOWN:
+        while len(self._sessions_by_address) > MAX_KNOWN:
             self._sessions_by_address.popitem(last=False)
         sessions[newest] = None
         sessions.move_to_end(newest)

@@ -13,13 +13,13 @@ from typing import Any
 
 from gradio.blocks import Block
 
-MOST_RESULTS = 20_000  # results that are remembered, 32 bytes each
+MAX_RESULTS = 20_000  # results that are remembered, 32 bytes each
 
 
 class SentResults:
     """The digests of the newest results in the components whose HTML is stored with runs."""
 
-    def __init__(self, limit: int = MOST_RESULTS):
+    def __init__(self, limit: int = MAX_RESULTS):
         self._limit = limit
         self._components = set[int]()
         self._digests: OrderedDict[bytes, None] = OrderedDict()

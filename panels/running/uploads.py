@@ -49,13 +49,13 @@ def upload_route(page: Page, stored_files: KeptFiles) -> Route:
 
 async def _store_uploads(page: Page, stored_files: KeptFiles, request: Request) -> list[str]:
     """Returns the paths of the files in a form."""
-    most_bytes = stored_files.limits.file_mb << 20
+    max_bytes = stored_files.limits.file_mb << 20
     length = request.headers.get("content-length", "")
-    folder = stored_files.begin(current_visitor(), min(int(length[:20]), most_bytes) if length.isdecimal() else 0)
+    folder = stored_files.begin(current_visitor(), min(int(length[:20]), max_bytes) if length.isdecimal() else 0)
     complete, upload_id = False, request.query_params.get("upload_id")
     try:
         paths, moved, places = await upload_fn(
-            request, str(folder), most_bytes, upload_id, upload_progress=file_upload_statuses if upload_id else None
+            request, str(folder), max_bytes, upload_id, upload_progress=file_upload_statuses if upload_id else None
         )
         if not paths or moved or places:
             raise Refusal("the form has no files; expected one or several, each with the name files")

@@ -11,7 +11,7 @@ from typing import Any
 from panels.transcribe.run import Row, RunState
 from workbench.text.spoken_words import Disagreement, SpokenWord, disagreements, spoken_words
 
-MOST_COMPARED = 6  # transcripts of a recording that are compared with each other; each pair takes time
+MAX_COMPARED = 6  # transcripts of a recording that are compared with each other; each pair takes time
 
 
 def lanes_of(state: RunState) -> dict[str, list[dict[str, Any]]]:
@@ -26,7 +26,7 @@ def lanes_of(state: RunState) -> dict[str, list[dict[str, Any]]]:
 def _lanes(rows: Sequence[Row]) -> list[dict[str, Any]]:
     words = [spoken_words(row.transcript.segments if row.transcript else ()) for row in rows]
     # A stopped transcript lacks the words after the stop, and that is not a disagreement.
-    complete = [index for index, row in enumerate(rows) if row.status == "done"][:MOST_COMPARED]
+    complete = [index for index, row in enumerate(rows) if row.status == "done"][:MAX_COMPARED]
     differing = dict(zip(complete, disagreements([words[index] for index in complete]), strict=True))
     nothing = Disagreement(frozenset(), ())
     return [_lane(row, words[index], differing.get(index, nothing)) for index, row in enumerate(rows)]

@@ -26,8 +26,8 @@ from workbench.text.scripts import join_texts
 
 LOADING = '<div class="live"><p class="muted small" role="status">Opening the live microphone</p></div>'
 LARGEST_BODY = 16 << 20  # bytes; days of speech
-MOST_SEGMENTS = 200_000
-MOST_SECONDS = 1e9  # of a recording, and of a time in it
+MAX_SEGMENTS = 200_000
+MAX_SECONDS = 1e9  # of a recording, and of a time in it
 
 
 def live_microphone() -> gr.HTML:
@@ -47,7 +47,7 @@ def _export(body: bytes, request: Request) -> Response:
     writer = find_format(request.query_params.get("format", ""))
     try:
         fields = json.loads(body)
-        segments = tuple(_segment(each) for each in fields["segments"][:MOST_SEGMENTS])
+        segments = tuple(_segment(each) for each in fields["segments"][:MAX_SEGMENTS])
         text = join_texts([str(each) for each in fields["text"]])
         cell = ModelOnRuntime.parse(str(fields["model"]))
         seconds = _seconds(fields["seconds"])
@@ -75,6 +75,6 @@ def _segment(fields: Mapping[str, Any]) -> Segment:
 def _seconds(value: Any) -> float:
     """Returns a time in seconds; raises `ValueError` for one that no recording has."""
     seconds = float(value)
-    if not 0 <= seconds <= MOST_SECONDS:
+    if not 0 <= seconds <= MAX_SECONDS:
         raise ValueError(f"{seconds:g} s is no time of a recording")
     return seconds

@@ -11,7 +11,7 @@ from panels.running.run_store import RunStore
 from workbench.core.errors import BadInput
 
 TAB = "visualise"
-MOST_KNOWN = 1000  # paths whose keys are remembered
+MAX_KNOWN = 1000  # paths whose keys are remembered
 
 
 class OwnRecordings:
@@ -55,5 +55,5 @@ class OwnRecordings:
         with self._lock:
             self._keys[path] = key
             self._keys.move_to_end(path)
-            while len(self._keys) > MOST_KNOWN:
+            while len(self._keys) > MAX_KNOWN:
                 self._keys.popitem(last=False)

@@ -21,7 +21,7 @@ from workbench.plots.layers import Axis, Layer, Scale
 from workbench.visualise.picture import Picture, Token
 
 ALIGNED = 8  # bytes
-MOST_TWO_BYTE_VALUES = 4_000_000  # values of an image that is sent with two bytes for each
+MAX_TWO_BYTE_VALUES = 4_000_000  # values of an image that is sent with two bytes for each
 TIME = "seconds"  # the unit and the label of an axis along the recording
 
 
@@ -144,7 +144,7 @@ def _times(token: Token) -> list[float] | None:
 
 def _coded(values: np.ndarray, layer: Layer) -> tuple[np.ndarray, dict[str, Any]]:
     """Returns the codes of an image, and how they are read."""
-    kind, highest_code = ("u2", 65534) if values.size <= MOST_TWO_BYTE_VALUES else ("u1", 254)
+    kind, highest_code = ("u2", 65534) if values.size <= MAX_TWO_BYTE_VALUES else ("u1", 254)
     is_finite = np.isfinite(values)
     finite = values[is_finite]
     is_faint = bool(finite.size) and float(np.quantile(finite[:: 1 + finite.size // 20_000], 0.9)) < 0.1 * float(

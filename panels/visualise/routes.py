@@ -20,7 +20,7 @@ from workbench.core.errors import BadInput
 
 BYTES = "application/octet-stream"
 FILES = {"png": "image/png", "svg": "image/svg+xml", "npz": "application/zip"}
-MOST_SENT = 1 << 16  # bytes of a request's body, which should be empty
+MAX_SENT = 1 << 16  # bytes of a request's body, which should be empty
 
 Find = Callable[[str], PictureSet]
 
@@ -29,7 +29,7 @@ def visualise_routes(find: Find) -> list[BaseRoute]:
     """Returns the routes of the tab; `find` returns the pictures of a key."""
     work = {"picture/{key}": _picture, "sound/{key}": _sound, "file/{key}/{place:int}.{kind}": _file}
     return [
-        Route(f"/visualise/{path}", partial(answered, partial(each, find), MOST_SENT), methods=["GET"])
+        Route(f"/visualise/{path}", partial(answered, partial(each, find), MAX_SENT), methods=["GET"])
         for path, each in work.items()
     ]
 

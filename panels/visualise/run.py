@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 TASKS = ("transcribe", "converse", "generate")
 DIFFERENCE, BOTH = "Difference", "Both"  # titles of what stands after the two sides
-MOST_SCENES = 4  # pairs of recording and model whose values are kept for one user
+MAX_SCENES = 4  # pairs of recording and model whose values are kept for one user
 MISSING = {
     RECORDING: "there is no recording; add a file, record one, or click a sample",
     PROMPT: "there is no text; write one",
@@ -128,7 +128,7 @@ class Scenes:
         """Returns the scene with that key; makes it if it is not stored."""
         stored_scene = self._scenes.pop(key, None) or make()
         self._scenes[key] = stored_scene
-        while len(self._scenes) > MOST_SCENES:
+        while len(self._scenes) > MAX_SCENES:
             self._scenes.popitem(last=False)
         return stored_scene
 

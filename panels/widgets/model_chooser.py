@@ -23,7 +23,7 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 from workbench.system.memory import size
 
-MOST_LANGUAGES = 6  # languages that a line names
+MAX_LANGUAGES = 6  # languages that a line names
 LOADING = '<p class="muted small loading" role="status">Looking up which models can run here</p>'
 
 
@@ -113,8 +113,8 @@ def vocabulary_note(card: Card) -> str:
     """Returns what a model knows: its domain, such as `English digits only`, or else its languages."""
     if domain := domain_name(card):
         return f"{domain} only"
-    listed = ", ".join(card.languages[:MOST_LANGUAGES])
-    hidden = len(card.languages) - MOST_LANGUAGES
+    listed = ", ".join(card.languages[:MAX_LANGUAGES])
+    hidden = len(card.languages) - MAX_LANGUAGES
     return (f"{listed} and {hidden} more" if hidden > 0 else listed) or "any language"
 
 

@@ -23,8 +23,8 @@ from workbench.audio.track import Track, open_track
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.registry.sources import assets
 
-MOST_KEYS = 4096  # recordings that can be asked for; each takes some hundred bytes
-MOST_OPEN = 12  # recordings with an open file and an overview in memory, 3 MB for 2 hours
+MAX_KEYS = 4096  # recordings that can be asked for; each takes some hundred bytes
+MAX_OPEN = 12  # recordings with an open file and an overview in memory, 3 MB for 2 hours
 PASSES_AT_ONCE = 2
 NOT_ON_SERVER = "this recording is not on the server any more; add it again"
 
@@ -72,7 +72,7 @@ class Timelines:
             key = self._keys[path]
             self._paths[key] = path
             self._paths.move_to_end(key)
-            while len(self._paths) > MOST_KEYS:
+            while len(self._paths) > MAX_KEYS:
                 del self._keys[self._paths.popitem(last=False)[1]]
             return key
 
@@ -89,7 +89,7 @@ class Timelines:
                 found = self._opened[path] = Opened(path)
                 threading.Thread(target=self._open, args=(found,), daemon=True, name="timeline").start()
             self._opened.move_to_end(path)
-            while len(self._opened) > MOST_OPEN:
+            while len(self._opened) > MAX_OPEN:
                 closed.append(self._opened.popitem(last=False)[1])
         for each in closed:
             each.close()

@@ -26,8 +26,8 @@ from workbench.audio.overview import COARSEST, FINEST, MEL_COLUMNS, PEAK_COLUMNS
 from workbench.core.errors import BadInput
 
 BYTES = "application/octet-stream"
-MOST_SENT = 1 << 16  # bytes of a request's body, which should be empty
-MOST_SAMPLES = 1 << 17  # samples of one request
+MAX_SENT = 1 << 16  # bytes of a request's body, which should be empty
+MAX_SAMPLES = 1 << 17  # samples of one request
 HEADER = 44  # bytes before the samples of a WAV file
 PIECE = 1 << 17  # samples of the sound that are decoded at a time
 CACHED_FOR_A_DAY = "private, max-age=86400"
@@ -48,10 +48,10 @@ def timeline_routes(timelines: Timelines) -> list[BaseRoute]:
         return lambda body, request: function(timelines.of(request.path_params["key"]), request)
 
     async def sound(request: Request) -> Response:
-        return await answered(wrapped(_sound), MOST_SENT, request)
+        return await answered(wrapped(_sound), MAX_SENT, request)
 
     found: list[BaseRoute] = [
-        Route(f"/timeline/{{key}}/{path}", partial(answered, wrapped(each), MOST_SENT), methods=["GET"])
+        Route(f"/timeline/{{key}}/{path}", partial(answered, wrapped(each), MAX_SENT), methods=["GET"])
         for path, each in work.items()
     ]
     return [
@@ -95,8 +95,8 @@ def _mels(opened: Opened, request: Request) -> Response:
 
 def _samples(opened: Opened, request: Request) -> Response:
     first, count = request.path_params["first"], request.path_params["count"]
-    if count > MOST_SAMPLES:
-        raise BadInput(f"{count} samples were requested; expected at most {MOST_SAMPLES}")
+    if count > MAX_SAMPLES:
+        raise BadInput(f"{count} samples were requested; expected at most {MAX_SAMPLES}")
     overview = opened.found()
     return _tile(overview, overview.track.read(min(first, LATEST), count).astype("<i2"))
 

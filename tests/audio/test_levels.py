@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.audio.levels import ENOUGH_DB, MOST_DB, amplified, loud_level, noise_like
+from workbench.audio.levels import ENOUGH_DB, MAX_DB, amplified, loud_level, noise_like
 from workbench.audio.spans import frame_levels
 from workbench.training.data.augment import noise
 
@@ -27,7 +27,7 @@ def test_loud_samples_stay_unchanged() -> None:
     assert amplified(none) is none
 
 
-@given(level=st.floats(ENOUGH_DB - MOST_DB, ENOUGH_DB - 0.1))
+@given(level=st.floats(ENOUGH_DB - MAX_DB, ENOUGH_DB - 0.1))
 def test_quiet_samples_are_amplified_to_the_target_level(level: float) -> None:
     louder = amplified(bursts_of_tone(level))
     assert loud_level(frame_levels(louder)) == pytest.approx(ENOUGH_DB, abs=0.05)
@@ -35,7 +35,7 @@ def test_quiet_samples_are_amplified_to_the_target_level(level: float) -> None:
 
 
 def test_the_gain_is_bounded() -> None:
-    assert loud_level(frame_levels(amplified(bursts_of_tone(-95.0)))) == pytest.approx(-95.0 + MOST_DB, abs=0.1)
+    assert loud_level(frame_levels(amplified(bursts_of_tone(-95.0)))) == pytest.approx(-95.0 + MAX_DB, abs=0.1)
     assert not amplified(np.zeros(RATE, np.float32)).any()
 
 

@@ -154,7 +154,7 @@ def test_file_unsupported_by_libsndfile_is_decoded_once_up_to_a_limit(
     assert (track.rate, track.frames, closed) == (8000, 2 * length, [True])
     np.testing.assert_array_equal(track.read(length - 5, 10), np.concatenate([samples[-5:], samples[:5]]))
     track.close()
-    monkeypatch.setattr(track_module, "MOST_DECODED", 2 * 25000)
+    monkeypatch.setattr(track_module, "MAX_DECODED", 2 * 25000)
     track = open_track(tmp_path / "a.m4a")
     assert track.frames == 25000 and "are shown" in track.notes[0]
     track.close()

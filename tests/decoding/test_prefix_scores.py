@@ -22,8 +22,8 @@ def logprob(before: Sequence[int], token: int) -> float:
 class Counted(PrefixScorer):
     """Computes one node after another; refuses a node computed before or without its parent."""
 
-    def __init__(self, room: int, most_rows: int = 100):
-        super().__init__(room, most_rows)
+    def __init__(self, room: int, max_rows: int = 100):
+        super().__init__(room, max_rows)
         self.prefixes: dict[int, tuple[int, ...]] = {}
         self.most = self.forgotten = 0
         self.broken = False
@@ -64,12 +64,12 @@ LONGEST = 6
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=LONGEST), max_size=8)
 
 
-@given(calls=st.lists(ROWS, max_size=5), room=st.integers(1, 30), most_rows=st.integers(1, 5))
-@example(calls=[[[0, 2, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0], [1, 0, 0]]], room=2, most_rows=2)
+@given(calls=st.lists(ROWS, max_size=5), room=st.integers(1, 30), max_rows=st.integers(1, 5))
+@example(calls=[[[0, 2, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0], [1, 0, 0]]], room=2, max_rows=2)
 def test_row_scores_with_shared_prefixes_equal_scores_of_each_row_alone(
-    calls: list[list[list[int]]], room: int, most_rows: int
+    calls: list[list[list[int]]], room: int, max_rows: int
 ) -> None:
-    scorer = Counted(room, most_rows)
+    scorer = Counted(room, max_rows)
     for rows in calls:
         scores = scorer.score(rows)
         assert [each.tolist() for each in scores] == [slow_scores(row) for row in rows]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.html_fragments import HOSTILE, checked, text_of
 from workbench.display.html import (
     LONGEST_TEXT,
-    MOST_ROWS,
+    MAX_ROWS,
     TableCell,
     card,
     direction,
@@ -45,8 +45,8 @@ def test_right_to_left_text_is_isolated_in_a_bdi_element() -> None:
 
 def test_long_texts_and_tables_are_cut_with_a_note_of_the_rest() -> None:
     assert "and 10 more characters" in escaped_text("x" * (LONGEST_TEXT + 10))
-    long = table(("n",), [(n,) for n in range(MOST_ROWS + 7)])
-    assert "and 7 more rows" in long and long.count("<tr>") == MOST_ROWS + 1
+    long = table(("n",), [(n,) for n in range(MAX_ROWS + 7)])
+    assert "and 7 more rows" in long and long.count("<tr>") == MAX_ROWS + 1
 
 
 def test_attributes_that_are_none_are_left_out() -> None:

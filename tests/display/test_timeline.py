@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.html_fragments import HOSTILE, checked
-from workbench.display.timeline import MOST_MARKS, WIDEST, timeline
+from workbench.display.timeline import MAX_MARKS, WIDEST, timeline
 
 MARKS = st.lists(st.tuples(st.floats(0, 500), st.floats(0, 2), st.text(max_size=20)), min_size=1, max_size=12)
 
@@ -31,8 +31,8 @@ def test_timeline_is_empty_without_words_or_duration() -> None:
 
 
 def test_number_of_marks_is_limited_and_hostile_text_is_escaped() -> None:
-    found = timeline([(n / 10, n / 10 + 0.1, HOSTILE) for n in range(MOST_MARKS + 50)], 60.0)
-    assert found.count("<rect") == MOST_MARKS
+    found = timeline([(n / 10, n / 10 + 0.1, HOSTILE) for n in range(MAX_MARKS + 50)], 60.0)
+    assert found.count("<rect") == MAX_MARKS
     checked(found)
 
 

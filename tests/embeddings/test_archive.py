@@ -64,7 +64,7 @@ def test_a_member_never_inflates_beyond_its_claimed_size(claimed: int) -> None:
 
 
 def test_too_many_members_are_counted_before_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "MOST_MEMBERS", 3)
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 3)
     content = archive({f"a{n}.npy": b"" for n in range(4)})
     monkeypatch.setattr(zipfile, "ZipFile", None)
     assert_refused(content, "the embedding is a zip archive of 4 files; expected at most 3")

@@ -160,7 +160,7 @@ def test_absurd_counts_are_refused_before_memory_is_allocated(tmp_path: Path, co
 
 
 def test_text_limit_applies_to_all_arrays_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.formats.gguf_header.MOST_TEXTS", 3)
+    monkeypatch.setattr("workbench.formats.gguf_header.MAX_TEXTS", 3)
     values = struct.pack("<IQ", 8, 2) + text("a") + text("b")
     assert read_gguf(by_hand(tmp_path / "it.gguf", [key("one", 9, values)])).texts("one") == ["a", "b"]
     with pytest.raises(

@@ -209,7 +209,7 @@ def test_closing_ends_callers_that_wait_for_the_model(loudness: None, waiting: s
 
     live = LiveTranscription(transcribe, lambda event: None)
     segment = np.concatenate([np.full(RATE // 2, 0.5, np.float32), np.zeros(RATE // 2, np.float32)])
-    for _ in range(live_transcription.MOST_WAITING):
+    for _ in range(live_transcription.MAX_WAITING):
         live.feed(segment)
     waiter = threading.Thread(target=live.finish if waiting == "finish" else lambda: live.feed(segment), daemon=True)
     waiter.start()

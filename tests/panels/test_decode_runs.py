@@ -259,7 +259,7 @@ def test_phrase_with_the_blank_is_refused_when_it_is_added(files: dict[str, Path
 
 
 def test_a_huge_file_is_refused_before_it_is_read(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("panels.decode.knowledge.MOST_BYTES", 10)
+    monkeypatch.setattr("panels.decode.knowledge.MAX_BYTES", 10)
     check = check_file("lm", str(files["lm"]), LogitsLayout(TOKENS, 0), None)
     assert check is not None and check.wrong and "workbench decode" in check.message
 

@@ -125,7 +125,7 @@ def test_recordings_of_one_name_in_two_archives_are_refused(tmp_path: Path) -> N
 
 
 def test_archives_of_one_upload_share_the_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("panels.evaluate.corpus.MOST_UNPACKED", 3000)
+    monkeypatch.setattr("panels.evaluate.corpus.MAX_UNPACKED", 3000)
     for name in ("a", "b"):
         with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
             archive.writestr(f"{name}.txt", "x" * 2000)

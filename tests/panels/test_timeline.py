@@ -102,8 +102,8 @@ def test_tiles_are_cacheable_once_the_recording_is_read(tmp_path: Path) -> None:
 def test_oldest_recordings_are_closed_beyond_the_limit_and_broken_files_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeline_module, "MOST_OPEN", 2)
-    monkeypatch.setattr(timeline_module, "MOST_KEYS", 4)
+    monkeypatch.setattr(timeline_module, "MAX_OPEN", 2)
+    monkeypatch.setattr(timeline_module, "MAX_KEYS", 4)
     timelines = Timelines()
     keys = [timelines.key(str(tone(tmp_path / f"{name}.wav", 0.1))) for name in "abc"]
     first, *_ = recordings = [timelines.of(key) for key in keys]

@@ -193,7 +193,7 @@ def test_joint_layers_of_both_sides_are_separate_from_the_difference() -> None:
 
 
 def test_oldest_scenes_are_dropped_beyond_the_limit() -> None:
-    scenes, objects = run.Scenes(), [object() for _ in range(run.MOST_SCENES + 1)]
+    scenes, objects = run.Scenes(), [object() for _ in range(run.MAX_SCENES + 1)]
     for place, item in enumerate(objects):
         assert scenes.scene(str(place), lambda item=item: item) is item  # type: ignore[misc]
     assert scenes.scene("1", object) is objects[1]  # type: ignore[arg-type]

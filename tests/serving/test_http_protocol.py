@@ -22,7 +22,7 @@ from websockets.sync.client import connect
 
 from tests.support.waits import until
 from workbench.serving import http_protocol
-from workbench.serving.http_protocol import MOST_SMALL_CHUNKS, BoundedHttpProtocol
+from workbench.serving.http_protocol import MAX_SMALL_CHUNKS, BoundedHttpProtocol
 
 LONG = 0.6  # seconds; longer than a header may take in these tests
 BEGINNING = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
@@ -122,7 +122,7 @@ def chunked(port: int, *pieces: bytes) -> bytes:
 
 def test_body_of_too_many_small_chunks_is_refused(port: int) -> None:
     small, large, end = b"1\r\nx\r\n", b"400\r\n" + b"x" * 1024 + b"\r\n", b"0\r\n\r\n"
-    few, many = MOST_SMALL_CHUNKS // 2, MOST_SMALL_CHUNKS + 1
+    few, many = MAX_SMALL_CHUNKS // 2, MAX_SMALL_CHUNKS + 1
     assert chunked(port, few * small, 2 * few * large, end).endswith(str(few + 2 * few * 1024).encode())
     assert chunked(port, small * many, end).startswith(b"HTTP/1.1 400")
 

@@ -45,7 +45,7 @@ def test_joined_chunks_equal_the_whole(frames: int, before: int, after: int, fir
     codec = FakeCodec(before, after)
     rows = random_rows(frames)
     rows = rows[: max(len(rows) - cut, 0)]
-    chunks = AudioChunks(codec, LAYOUT, first_frames=first, growth=1.4, most_frames=12)
+    chunks = AudioChunks(codec, LAYOUT, first_frames=first, growth=1.4, max_frames=12)
     pieces = [piece for row in rows if (piece := chunks.add(row)) is not None]
     assert all(len(piece) for piece in pieces)
     expected = codec.decode(aligned(rows, LAYOUT)) if len(rows) >= LAYOUT.streams else np.empty(0, np.float32)
@@ -71,7 +71,7 @@ def test_understated_codec_context_gives_different_chunks() -> None:
 
 def test_audio_chunks_start_as_early_as_possible_and_grow() -> None:
     codec = FakeCodec(3, 2)
-    chunks = AudioChunks(codec, LAYOUT, first_frames=4, growth=2.0, most_frames=20)
+    chunks = AudioChunks(codec, LAYOUT, first_frames=4, growth=2.0, max_frames=20)
     chunk_frames = {}
     for number, row in enumerate(random_rows(90), 1):
         piece = chunks.add(row)

@@ -43,7 +43,7 @@ def test_stored_trace_has_the_same_html(tmp_path: Path) -> None:
 
 
 def test_large_stages_are_listed_without_reading_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(display, "MOST_READ", 9000)
+    monkeypatch.setattr(display, "MAX_READ", 9000)
     text = text_of(trace()._repr_html_())
     assert text.count("not read") == 1  # the filter bank has 9,600 bytes
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.visualise.similarity import MOST_ROWS, cka_matrix, sampled
+from workbench.visualise.similarity import MAX_ROWS, cka_matrix, sampled
 
 
 def slow_cka(one: np.ndarray, other: np.ndarray) -> float:
@@ -61,4 +61,4 @@ def test_a_matrix_has_a_row_for_each_layer_of_the_first_model() -> None:
 def test_long_layers_are_sampled_from_end_to_end() -> None:
     assert sampled(5).tolist() == [0, 1, 2, 3, 4]
     rows = sampled(10_000)
-    assert len(rows) == MOST_ROWS and rows[0] == 0 and rows[-1] == 9999
+    assert len(rows) == MAX_ROWS and rows[0] == 0 and rows[-1] == 9999

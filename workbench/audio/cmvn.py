@@ -17,7 +17,7 @@ import numpy as np
 from workbench.core.errors import BadInput
 
 _LARGEST_FILE = 16 << 20  # bytes; a real file has about ten thousand
-_LEAST_VARIANCE = 1e-20  # FireRedASR's own floor
+_MIN_VARIANCE = 1e-20  # FireRedASR's own floor
 _FLOATS = {b"FM ": "<f4", b"DM ": "<f8"}  # Kaldi's matrices, by the token at their head
 
 
@@ -119,7 +119,7 @@ def read_cmvn_ark(path: str | Path) -> Cmvn:
     largest = np.finfo(np.float32).max
     if max(np.abs(means).max(), np.abs(squares).max()) > largest:
         raise BadInput(f"{name} holds sums too large for the {count:g} frames that it states")
-    variances = np.maximum(squares - means**2, _LEAST_VARIANCE)
+    variances = np.maximum(squares - means**2, _MIN_VARIANCE)
     return Cmvn((-means).astype(np.float32), (1 / np.sqrt(variances)).astype(np.float32))
 
 

@@ -24,7 +24,7 @@ SOUNDS_LIKE = {"other speech": "like other speech", "no speech": "like music or 
 KINDS = INSIDE, SPEECH, SOUND = ("inside", "other speech", "no speech")
 SILENCE = "silence"
 WINDOW_SECONDS = 6.0  # the network hears so much at a time, as it was trained
-MOST_WINDOWS = 30  # of a long recording, spread evenly
+MAX_WINDOWS = 30  # of a long recording, spread evenly
 QUIET_DB = 30.0  # a window whose loudest part is so far below the recording's loudest is left out
 SILENT_DB = -75.0  # dB of full scale: what is quieter throughout is silence
 SILENT_PEAK = 10 ** (SILENT_DB / 20)
@@ -164,15 +164,15 @@ def read_domain(path: Path) -> Domain:
 
 
 def _windows(samples: NDArray[np.float32], spans: Sequence[Span] | None) -> list[NDArray[np.float32]]:
-    """Returns the windows to judge: those that are not much quieter than the loudest, at most MOST_WINDOWS."""
+    """Returns the windows to judge: those that are not much quieter than the loudest, at most MAX_WINDOWS."""
     stretches = spans or [Span(0.0, len(samples) / SAMPLE_RATE)]
     cut = [window for span in stretches for window in _cut(samples[span.slice])]
     loudest = [float(frame_levels(window).max()) for window in cut]
     limit = max(max(loudest, default=0.0) - QUIET_DB, SILENT_DB)
     audible = [window for window, level in zip(cut, loudest, strict=True) if level > limit]
-    if len(audible) <= MOST_WINDOWS:
+    if len(audible) <= MAX_WINDOWS:
         return audible
-    return [audible[place] for place in np.linspace(0, len(audible) - 1, MOST_WINDOWS).astype(int)]
+    return [audible[place] for place in np.linspace(0, len(audible) - 1, MAX_WINDOWS).astype(int)]
 
 
 def _cut(samples: NDArray[np.float32]) -> list[NDArray[np.float32]]:

@@ -16,8 +16,8 @@ from workbench.audio.lfr import num_stacked, stack_frames, unstack_gradient
 from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput
 
-MOST_MELS = 1024  # bands: 8 kHz has less to tell apart
-MOST_STACKED = 100  # frames of the filter bank in one frame of the network
+MAX_MELS = 1024  # bands: 8 kHz has less to tell apart
+MAX_STACKED = 100  # frames of the filter bank in one frame of the network
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class FrontendConfig:
         return cls(
             fs=fs,
             window=window,
-            n_mels=_whole_number(section, "n_mels", default.n_mels, MOST_MELS),
+            n_mels=_whole_number(section, "n_mels", default.n_mels, MAX_MELS),
             frame_length=_number(section, "frame_length", default.frame_length, minimum=1),
             frame_shift=_number(section, "frame_shift", default.frame_shift, minimum=1),
-            lfr_m=_whole_number(section, "lfr_m", default.lfr_m, MOST_STACKED),
-            lfr_n=_whole_number(section, "lfr_n", default.lfr_n, MOST_STACKED),
+            lfr_m=_whole_number(section, "lfr_m", default.lfr_m, MAX_STACKED),
+            lfr_n=_whole_number(section, "lfr_n", default.lfr_n, MAX_STACKED),
             dither=_number(section, "dither", default.dither),
             upscale_samples=_flag(section, "upsacle_samples", default.upscale_samples),
             snip_edges=_flag(section, "snip_edges", default.snip_edges),

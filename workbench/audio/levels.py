@@ -9,7 +9,7 @@ from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
 from workbench.audio.spans import frame_levels
 
 ENOUGH_DB = -23.0  # relative to full scale; speech is loud enough for silero if its loudest half second reaches it
-MOST_DB = 60.0  # largest amplification; the rounding noise of 16 bits stays 35 dB below full scale
+MAX_DB = 60.0  # largest amplification; the rounding noise of 16 bits stays 35 dB below full scale
 _FFT = 512  # samples of one spectrum, 32 ms
 _SPECTRA = 1000  # most spectra that are computed; they take 8 MB
 _NEIGHBOURS = 10  # bins on either side, 310 Hz: a spectrum without lines is smooth over that range
@@ -33,7 +33,7 @@ def amplified(samples: np.ndarray, enough: float = ENOUGH_DB) -> np.ndarray:
     frames = samples[: len(samples) // FRAME_SHIFT * FRAME_SHIFT].reshape(-1, FRAME_SHIFT)
     if len(frames) == 0:
         return samples
-    gain = min(enough - loud_level(frame_levels(frames.reshape(-1))), MOST_DB)
+    gain = min(enough - loud_level(frame_levels(frames.reshape(-1))), MAX_DB)
     if gain <= 0:
         return samples
     louder: np.ndarray = (samples - np.median(frames.mean(axis=1))) * np.float32(10 ** (gain / 20))

@@ -20,7 +20,7 @@ _UNKNOWN_32, _UNKNOWN_64 = 0x7F000000, 1 << 62
 _ASF_HEADER = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 _ASF_DATA = bytes.fromhex("3626b2758e66cf11a6d900aa0062ce6c")
 _W64_RIFF = bytes.fromhex("726966662e91cf11a5d628db04c10000")
-_MOST_BOXES = 64  # boxes of an MP4 file before its first fragment
+_MAX_BOXES = 64  # boxes of an MP4 file before its first fragment
 
 
 def sign_of_cut(path: Path) -> str:
@@ -89,7 +89,7 @@ _ENDS: tuple[tuple[bytes, Callable[[bytes, BinaryIO], int]], ...] = (
 def _end_of_fragments(file: BinaryIO, size: int) -> int:
     """Returns where the fragments of an MP4 file end by its first index of them (`sidx`); 0 if there is none."""
     place = 0
-    for _ in range(_MOST_BOXES):
+    for _ in range(_MAX_BOXES):
         file.seek(place)
         head = file.read(16)
         length, name = int.from_bytes(head[:4], "big"), head[4:8]

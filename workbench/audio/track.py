@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import soundfile
 
 LONGEST_SECONDS = 12 * 3600.0  # of a recording; what comes after is not shown
-MOST_DECODED = 1 << 30  # bytes of the temporary file of a recording that libsndfile does not read
+MAX_DECODED = 1 << 30  # bytes of the temporary file of a recording that libsndfile does not read
 _OVERLAP = {"VORBIS": 8192}  # by subtype: samples after a seek that are wrong, as they lack the block before
 _EXACT = ("PCM_16", "PCM_U8", "PCM_S8", "ULAW", "ALAW")  # subtypes that int16 holds without loss
 
@@ -128,7 +128,7 @@ class _Decoded:
         blocks, self.rate, close = blocks_of(path)
         self._file = nameless_file()
         self.frames = 0
-        largest = min(round(LONGEST_SECONDS * self.rate), MOST_DECODED // 2)
+        largest = min(round(LONGEST_SECONDS * self.rate), MAX_DECODED // 2)
         self.notes: tuple[str, ...] = ()
         try:
             for block in blocks:
@@ -137,7 +137,7 @@ class _Decoded:
                 self.frames += len(samples)
                 if self.frames >= largest:
                     self.notes = (
-                        f"the first {self.frames / self.rate / 3600:.1f} h are shown, which take {size(MOST_DECODED)}",
+                        f"the first {self.frames / self.rate / 3600:.1f} h are shown, which take {size(MAX_DECODED)}",
                     )
                     break
             self._file.flush()

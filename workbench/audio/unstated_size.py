@@ -17,7 +17,7 @@ _AU_MAGIC, _CAF_MAGIC = b".snd", b"caff"
 _AU_UNKNOWN = bytes(4 * [0xFF])  # the size of AU that stands for an unknown one
 _CHUNK = struct.Struct(">4sq")  # of CAF: name, and size in bytes
 _UNSTATED = -1
-_MOST_CHUNKS = 64  # before the sound
+_MAX_CHUNKS = 64  # before the sound
 
 
 def with_stated_size(source: Path | BinaryIO) -> PatchedFile | None:
@@ -47,7 +47,7 @@ def _of_caf(file: BinaryIO, end: int) -> dict[int, bytes]:
     if not file.read(8).startswith(_CAF_MAGIC):
         return {}
     place = 8
-    for _ in range(_MOST_CHUNKS):
+    for _ in range(_MAX_CHUNKS):
         file.seek(place)
         head = file.read(_CHUNK.size)
         if len(head) < _CHUNK.size:

@@ -26,7 +26,7 @@ from workbench.evaluation.report.overview import Overview
 from workbench.system.endings import note_signal, stopped_status
 from workbench.system.memory import size
 
-MOST_SHOWN = 5  # rows that cannot be used; skipped.jsonl has all
+MAX_SHOWN = 5  # rows that cannot be used; skipped.jsonl has all
 LINE_SECONDS = 15.0  # between two lines of progress where stderr is not a terminal
 
 
@@ -100,13 +100,13 @@ class _SkippedRows:
     def add(self, row: Bad) -> None:
         """Counts a row."""
         self._count += 1
-        if self._count <= MOST_SHOWN:
+        if self._count <= MAX_SHOWN:
             self._say(f"workbench: {row.where}: {row.reason}")
 
     def say_rest(self, out: Path) -> None:
         """Says how many rows were not named."""
-        if self._count > MOST_SHOWN:
-            omitted = counted(self._count - MOST_SHOWN, "more row")
+        if self._count > MAX_SHOWN:
+            omitted = counted(self._count - MAX_SHOWN, "more row")
             self._say(f"workbench: {omitted} cannot be used; skipped.jsonl in {out} has them all")
 
 

@@ -21,7 +21,7 @@ from workbench.trace.mapping import StageMapping
 from workbench.trace.order import computation_order
 from workbench.trace.step_names import step_and_stage
 
-MOST_STEPS = 3  # decoding steps whose stages all have a row in the table
+MAX_STEPS = 3  # decoding steps whose stages all have a row in the table
 
 
 def lines(run: ParityRun, worse: Sequence[Regression] | None = None, as_json: bool = False) -> Iterator[str]:
@@ -60,7 +60,7 @@ def lines(run: ParityRun, worse: Sequence[Regression] | None = None, as_json: bo
     by_stage = [{each.stage: each for each in comparison.stages} for _, comparison in compared]
     order = computation_order(list(run.reference.trace), recorded=run.reference.trace.is_ordered)
     rows = [("relative L2", *(name for name, _ in compared))]
-    if len(step_numbers(order)) > MOST_STEPS:
+    if len(step_numbers(order)) > MAX_STEPS:
         by_stage = [_worst_of_steps(stages) for stages in by_stage]
         order = list(dict.fromkeys(map(_step_alone, order)))
     for stage in order:

@@ -50,7 +50,7 @@ _REMAINING_SHARE = 0.1  # of a stage's error that may remain
 _ROUNDINGS = 16  # of float32 that may remain without earlier stages and without float64
 _COARSE_ROUNDINGS = 4  # the same of a coarser type, which rounds results and not every term of a sum
 _EARLIER_FACTOR = 4.0  # times the largest error of the stages before
-_MOST_STAGES = 8  # of an isolated run
+_MAX_STAGES = 8  # of an isolated run
 _NUMBERS = ("numbers", "logits")
 
 _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
@@ -144,7 +144,7 @@ def with_hints(
     stages_beyond = {each.stage for each in comparison.stages if not comparison.passes(each)} - noise_stages
     explained_stages = [each for each in comparison.stages if each.stage in bugs or each.stage in stages_beyond]
     explained_stages = [each for each in explained_stages if each.kind in _NUMBERS][
-        : _MOST_STAGES if comparison.isolated else 1
+        : _MAX_STAGES if comparison.isolated else 1
     ]
     if not explained_stages:
         return comparison

@@ -20,13 +20,13 @@ from workbench.core.phrases import dimensions
 
 _UNRELATED = 0.5  # relative L2 above which two arrays have nothing in common
 _UNRELATED_ROWS = 0.1  # the same without some rows or columns; many arrays resemble themselves a few rows later
-_MOST_PLACES = 64  # places at which the shorter array may begin in the longer one
+_MAX_PLACES = 64  # places at which the shorter array may begin in the longer one
 _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
-_LEAST_EQUAL = 2  # rows; the first row alone is often equal, as it attends to itself only
+_MIN_EQUAL = 2  # rows; the first row alone is often equal, as it attends to itself only
 _EQUAL_SHARE = 1e-3  # of the largest error of a row, in rows that agree
 
-_MOST_AXES = 5  # of an array whose axes may be in another order
-_MOST_ITEMS = 64  # of a batch that are compared with the reference
+_MAX_AXES = 5  # of an array whose axes may be in another order
+_MAX_ITEMS = 64  # of a batch that are compared with the reference
 _AMBIGUOUS = 0.5  # a place fits only if its error is at most this share of that at any other place
 _PLAIN = 0.01  # relative L2 at which a place fits whatever the others are
 
@@ -147,7 +147,7 @@ def _first_differing_row(measures: Measures, limit: float, unit: str) -> str | N
     errors = measures.by_position
     places = _largest_errors(errors)
     first = int(places[0]) if len(places) else 0
-    if first < _LEAST_EQUAL or not is_range(places) or places[-1] != len(errors) - 1:
+    if first < _MIN_EQUAL or not is_range(places) or places[-1] != len(errors) - 1:
         return None
     if errors[:first].max() > _EQUAL_SHARE * errors.max():  # the error has only grown
         return None
@@ -179,7 +179,7 @@ def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
             rule = "transpose = true with squeeze = true" if candidate.ndim > reference.ndim else ""
             words = "one has a dimension of 1 more, and is transposed"
             yield Guess(words, reference_values, candidate_values.T, rule=rule)
-    if 3 <= candidate.ndim <= _MOST_AXES:
+    if 3 <= candidate.ndim <= _MAX_AXES:
         yield from _other_axes(reference, candidate)
     if candidate.ndim == reference.ndim + 1 == 3:
         yield from _items(reference, candidate)
@@ -218,7 +218,7 @@ def _items(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
     if last != width:
         return
     for count, length, by_rows in ((first, second, True), (second, first, False)):
-        if not (count <= _MOST_ITEMS and rows <= length) or (count == 1 and rows == length):
+        if not (count <= _MAX_ITEMS and rows <= length) or (count == 1 and rows == length):
             continue
         for item in range(count):
             item_values = candidate[item] if by_rows else candidate[:, item]
@@ -245,7 +245,7 @@ def _surplus_entries(reference: np.ndarray, candidate: np.ndarray, axis: int) ->
         f"{extra} {unit if extra == 1 else unit.replace('entry', 'entries') + ('s' if unit[-1] != '0' else '')}"
     )
     length = shorter.shape[axis]
-    for start in dict.fromkeys((0, extra, *range(1, min(extra, _MOST_PLACES)))):
+    for start in dict.fromkeys((0, extra, *range(1, min(extra, _MAX_PLACES)))):
         index = tuple(slice(start, start + length) if n == axis else slice(None) for n in range(longer.ndim))
         removed = np.delete(longer, np.s_[start : start + length], axis=axis)
         padded = " of zeros, padding," if not np.any(removed) else ""

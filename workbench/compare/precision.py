@@ -16,10 +16,10 @@ from workbench.trace.trace import Trace
 
 AUTO = "auto"
 HALVES = ("bfloat16", "float16")
-MOST_STAGES = 8  # stages that are looked at
-MOST_ROWS = 64  # rows of a stage that are looked at
+MAX_STAGES = 8  # stages that are looked at
+MAX_ROWS = 64  # rows of a stage that are looked at
 _OF_WEIGHTS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-LEAST_VALUES = 256  # fewer values could be representable by chance
+MIN_VALUES = 256  # fewer values could be representable by chance
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ def half_precision_of_values(trace: Trace) -> str | None:
         each for each in stages if not each.startswith(("frontend.", "prompt.", "logits", "answer.", "codec."))
     ]
     layers = [each for each in inside_stages if ".layers." in each] or inside_stages
-    step = max(1, len(layers) // MOST_STAGES)
+    step = max(1, len(layers) // MAX_STAGES)
     possible_types, value_count = set(HALVES), 0
     for stage in layers[::step]:
         array = trace[stage]
         if array.dtype.kind != "f" or array.dtype.itemsize > 4:
             continue
-        values = np.asarray(array[:MOST_ROWS] if array.ndim else array, dtype=np.float32)
+        values = np.asarray(array[:MAX_ROWS] if array.ndim else array, dtype=np.float32)
         values = values[np.isfinite(values) & (values != 0)]
         value_count += values.size
         possible_types &= {type_name for type_name in possible_types if _all_in(values, type_name)}
@@ -76,7 +76,7 @@ def half_precision_of_values(trace: Trace) -> str | None:
             return None
     return (
         next((type_name for type_name in HALVES if type_name in possible_types), None)
-        if value_count >= LEAST_VALUES
+        if value_count >= MIN_VALUES
         else None
     )
 

@@ -28,7 +28,7 @@ UNRELATED_KEYS = ("general.", "workbench.")  # beginnings of keys
 REQUIRED_KEYS = (".rope.freq_base", ".layer_norm_rms_epsilon")  # ends of keys that readers have another default for
 RELATIVE_TOLERANCE = 1e-6  # relative difference of two numbers that are the same in float32
 UNUSED_TOKEN = 5  # llama.cpp's type of a token that no text has
-MOST_VALUES = 1 << 26  # values of a tensor that is compared as a whole
+MAX_VALUES = 1 << 26  # values of a tensor that is compared as a whole
 
 
 def check_file(directory: Path, family: str, path: Path, on_progress: OnProgress | None = None) -> WeightReport:
@@ -78,7 +78,7 @@ def _tensor_difference(
     shape = info.shape
     if math.prod(shape) == math.prod(tensor.shape) and _without_ones(shape) == _without_ones(tensor.shape):
         shape = tensor.shape
-    if math.prod(tensor.shape) > MOST_VALUES and shape == tensor.shape and len(shape) == 2:
+    if math.prod(tensor.shape) > MAX_VALUES and shape == tensor.shape and len(shape) == 2:
         return _large_difference(tensor, file, planned)
 
     def other_tensors() -> Iterator[tuple[str, np.ndarray]]:

@@ -18,13 +18,13 @@ from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, quants
 from workbench.conversion.plan import Plan, PlannedTensor, Value, paths_of, total_bytes
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
-from workbench.formats.quantization import HALF_MOST, check_type, padded, stored_bytes
+from workbench.formats.quantization import MAX_HALF, check_type, padded, stored_bytes
 from workbench.system.atomic_files import check_place, check_room, explained_file_errors, temporary
 
 CHUNK_VALUES = 1 << 20  # values read, quantised and written at a time: 4 MiB in float32
-WHOLE_MOST = (1 << 32) - 1  # whole numbers are stored in 32 bits
-FLOAT_MOST = float(np.finfo(np.float32).max)
-MOST = {"f32": FLOAT_MOST, "bf16": 255 * 2.0**120}  # the largest numbers of the types that are not halves
+MAX_WHOLE = (1 << 32) - 1  # whole numbers are stored in 32 bits
+MAX_FLOAT = float(np.finfo(np.float32).max)
+MOST = {"f32": MAX_FLOAT, "bf16": 255 * 2.0**120}  # the largest numbers of the types that are not halves
 
 
 def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnProgress | None = None) -> list[Path]:
@@ -117,10 +117,10 @@ def _add_value(writer: GGUFWriter, key: str, value: Value) -> None:
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):
-        _check_number(key, value, 0, WHOLE_MOST)
+        _check_number(key, value, 0, MAX_WHOLE)
         writer.add_uint32(key, value)
     elif isinstance(value, float):
-        _check_number(key, value, -FLOAT_MOST, FLOAT_MOST)
+        _check_number(key, value, -MAX_FLOAT, MAX_FLOAT)
         writer.add_float32(key, value)
     elif isinstance(value, str):
         writer.add_string(key, value)
@@ -164,6 +164,6 @@ def _check_values(values: np.ndarray, stored: str, name: str) -> None:
     largest = float(np.abs(values).max(initial=0.0))
     if not math.isfinite(largest):
         raise BadInput(f"tensor {name} holds values that are not finite (NaN or infinity); expected numbers")
-    if largest > MOST.get(stored, HALF_MOST):
+    if largest > MOST.get(stored, MAX_HALF):
         larger = " or ".join(each for each, most in MOST.items() if largest <= most)
         raise BadInput(f"tensor {name} holds {largest:g}, which is beyond {stored}; convert to {larger} instead")

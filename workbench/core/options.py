@@ -52,7 +52,7 @@ LONGEST_SEGMENT_SECONDS = 600.0  # attention over ten minutes takes gigabytes, a
 FULL_SCALE = 32768.0  # of int16 samples; a larger dither drowns the recording
 LONGEST_SILENCE_MS = 60_000  # a minute; a longer silence would hardly ever end a segment
 MAX_BATCH_SIZE = 512  # segments in one batch; more fill the memory before they fill any processor
-MOST_TOKENS = 1 << 20  # longer than the context of any model here; each model checks its own context as well
+MAX_TOKENS = 1 << 20  # longer than the context of any model here; each model checks its own context as well
 
 
 @dataclass(frozen=True)

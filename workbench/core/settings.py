@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.core.options import MOST_TOKENS, OptionSpec, check_value, option, option_specs
+from workbench.core.options import MAX_TOKENS, OptionSpec, check_value, option, option_specs
 from workbench.core.runtimes import RUNTIMES
 
 DTYPES = tuple(dict.fromkeys(name for runtime in RUNTIMES.values() for name in runtime.dtypes))
 KV_CACHES = ("f32", "f16", "q8_0")
 
 
-MOST_THREADS = 1024  # the largest machines have that many processors; more threads take memory and do no work
-MOST_GIGABYTES = 10_000  # no machine has more memory
-MOST_DEVICES = 64  # more than one machine has
-MOST_ORDERS = 1_000_000
+MAX_THREADS = 1024  # the largest machines have that many processors; more threads take memory and do no work
+MAX_GIGABYTES = 10_000  # no machine has more memory
+MAX_DEVICES = 64  # more than one machine has
+MAX_ORDERS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Settings:
     """Settings of how a session computes, not of what. `workbench.core.runtimes` lists them by runtime."""
 
     threads: int | None = option(
-        None, "processor threads; by default the runtime decides", minimum=1, maximum=MOST_THREADS
+        None, "processor threads; by default the runtime decides", minimum=1, maximum=MAX_THREADS
     )
     device: str = option("cpu", "cpu, cuda, cuda:1 ...")
     dtype: str = option(
@@ -46,15 +46,15 @@ class Settings:
         "largest number of tokens in one request, including its recording; by default as many as the model and the "
         "memory allow",
         minimum=1,
-        maximum=MOST_TOKENS,
+        maximum=MAX_TOKENS,
     )
     kv_gigabytes: float | None = option(
         None,
         "memory for the keys and values of all requests; by default 1 on a CPU, and all that is left on a GPU",
         minimum=0.001,
-        maximum=MOST_GIGABYTES,
+        maximum=MAX_GIGABYTES,
     )
-    tensor_parallel: int = option(1, "devices that share the model", minimum=1, maximum=MOST_DEVICES)
+    tensor_parallel: int = option(1, "devices that share the model", minimum=1, maximum=MAX_DEVICES)
     eager: bool = option(
         True, "run without compiled graphs, which start slowly, run faster on a GPU and allow no traces"
     )
@@ -73,7 +73,7 @@ class Settings:
         "order of the sums in linear layers: 0 for the order of the library; another number is the seed of a random "
         "order, which changes with each trace; for reference traces",
         minimum=0,
-        maximum=MOST_ORDERS,
+        maximum=MAX_ORDERS,
     )
     language_file: Path | None = None  # the language model of a speech language model, if it is a separate GGUF file
 

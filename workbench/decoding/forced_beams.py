@@ -19,7 +19,7 @@ from workbench.decoding.beams import BeamSearch, Continuation
 from workbench.decoding.generation import Decoding
 from workbench.trace.ancestry import CANDIDATES, FINISHED, PARENTS, SCORES, TOKENS, Ancestry
 from workbench.trace.recorder import Recorder
-from workbench.trace.steps import MOST_BYTES, StepMemory, StepRecorder, TracedPasses, TracedSteps
+from workbench.trace.steps import MAX_BYTES, StepMemory, StepRecorder, TracedPasses, TracedSteps
 
 
 class ForcedBeamSearch(TracedPasses):
@@ -43,7 +43,7 @@ class ForcedBeamSearch(TracedPasses):
         steps: Sequence[int],
         wanted: Callable[[str], bool],
         given: Mapping[str, np.ndarray] | None = None,
-        max_bytes: int = MOST_BYTES,
+        max_bytes: int = MAX_BYTES,
     ):
         super().__init__(steps, wanted, given, max_bytes)
         self.ancestry = ancestry

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.core.options import MOST_TOKENS, option
+from workbench.core.options import MAX_TOKENS, option
 
 ENDED = -1  # the token of a row of a batch that has ended
-MOST_BEAMS = 64  # each beam stores its own keys and values, so memory grows with their number; papers use 5 to 20
+MAX_BEAMS = 64  # each beam stores its own keys and values, so memory grows with their number; papers use 5 to 20
 COLDEST = 0.01  # below it, scores divided by the temperature overflow in float16, and the result is that of 0
 HOTTEST = 100.0  # here all tokens are practically equally likely
-MOST_PENALTY = 100.0  # a much smaller value already prevents every repetition
+MAX_PENALTY = 100.0  # a much smaller value already prevents every repetition
 LARGEST_SEED = (1 << 53) - 1  # JSON and browsers store whole numbers exactly up to this one
 
 
@@ -22,18 +22,18 @@ class GenerationOptions:
     """The user's options for an autoregressive decoder; families inherit them in their own options."""
 
     max_new_tokens: int = option(
-        512, "largest number of tokens to generate for one segment or prompt", minimum=1, maximum=MOST_TOKENS
+        512, "largest number of tokens to generate for one segment or prompt", minimum=1, maximum=MAX_TOKENS
     )
-    min_new_tokens: int = option(0, "the text does not end before this many tokens", minimum=0, maximum=MOST_TOKENS)
+    min_new_tokens: int = option(0, "the text does not end before this many tokens", minimum=0, maximum=MAX_TOKENS)
     temperature: float = option(
         0.0, "0 takes the likeliest token; a higher value samples", smallest=COLDEST, maximum=HOTTEST
     )
-    top_k: int = option(0, "sample from this many likeliest tokens; 0 samples from all", minimum=0, maximum=MOST_TOKENS)
+    top_k: int = option(0, "sample from this many likeliest tokens; 0 samples from all", minimum=0, maximum=MAX_TOKENS)
     top_p: float = option(
         1.0, "sample from the likeliest tokens that together reach this probability", above=0.0, maximum=1.0
     )
     repetition_penalty: float = option(
-        1.0, "divides the scores of tokens that were generated before; 1 is off", minimum=0.01, maximum=MOST_PENALTY
+        1.0, "divides the scores of tokens that were generated before; 1 is off", minimum=0.01, maximum=MAX_PENALTY
     )
     seed: int = option(0, "seed of the sampling", minimum=0, maximum=LARGEST_SEED)
 

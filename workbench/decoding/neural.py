@@ -23,7 +23,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 START = 0  # the state of the empty history
-MOST_HISTORIES = 1 << 16  # histories whose scores are remembered
+MAX_HISTORIES = 1 << 16  # histories whose scores are remembered
 
 
 class ScoreTexts(Protocol):
@@ -46,7 +46,7 @@ class NeuralModel:
 
     start = START
 
-    def __init__(self, score_texts: ScoreTexts, words: Sequence[str], capacity: int = MOST_HISTORIES):
+    def __init__(self, score_texts: ScoreTexts, words: Sequence[str], capacity: int = MAX_HISTORIES):
         self._score_texts = score_texts
         self._words = words
         self._capacity = capacity

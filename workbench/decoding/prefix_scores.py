@@ -58,15 +58,15 @@ class PrefixScorer(ABC):
     Args:
         room: the number of nodes to remember, and of new ones to compute together. When more are needed, all are
             forgotten and computed again as needed, so that there are twice as many at most; more for a longer row.
-        most_rows: rows that are computed together at most.
+        max_rows: rows that are computed together at most.
     """
 
-    def __init__(self, capacity: int, most_rows: int):
+    def __init__(self, capacity: int, max_rows: int):
         self.tree = PrefixTree()
         self.passes = 0  # number of passes of the network
         self.positions = 0  # number of positions that these passes have computed
         self._capacity = capacity
-        self._most_rows = most_rows
+        self._max_rows = max_rows
         self._lock = threading.Lock()
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
@@ -87,7 +87,7 @@ class PrefixScorer(ABC):
                 len(new_nodes) + len(missing - new_nodes) > self._capacity
                 or len(all_nodes) + len(path - all_nodes) > 2 * self._capacity
             )
-            if group and (is_full or len(group) == self._most_rows):
+            if group and (is_full or len(group) == self._max_rows):
                 yield group
                 group, new_nodes, all_nodes = [], set(), set()
                 path, missing = self._nodes_of(row)  # of another tree, if all was forgotten

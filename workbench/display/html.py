@@ -14,7 +14,7 @@ from typing import Any
 from workbench.display.style import STYLE
 
 LONGEST_TEXT = 4000  # characters of one text; the value itself has all of them
-MOST_ROWS = 200  # of one table
+MAX_ROWS = 200  # of one table
 _VOID = ("img",)  # elements without an end
 
 
@@ -79,18 +79,16 @@ def joined(parts: Iterable[Html]) -> Html:
 
 
 def table(head: Sequence[Any], rows: Sequence[Sequence[Any]], *, words: Sequence[int] = (0,)) -> Html:
-    """Returns a table that scrolls inside its place, with at most `MOST_ROWS` rows and the number of the others.
+    """Returns a table that scrolls inside its place, with at most `MAX_ROWS` rows and the number of the others.
 
     Args:
         words: the columns that hold words; they are aligned to the left, and the others are numbers.
     """
     kinds = ["words" if column in words else None for column in range(len(head))]
     top = joined(element("th", each, scope="col", class_=kind) for each, kind in zip(head, kinds))
-    body = joined(
-        element("tr", joined(_cell(each, kind) for each, kind in zip(row, kinds))) for row in rows[:MOST_ROWS]
-    )
+    body = joined(element("tr", joined(_cell(each, kind) for each, kind in zip(row, kinds))) for row in rows[:MAX_ROWS])
     content = element("table", element("thead", element("tr", top)), element("tbody", body))
-    more = len(rows) - MOST_ROWS
+    more = len(rows) - MAX_ROWS
     after = element("p", f"and {more} more rows", class_="quiet") if more > 0 else Html("")
     return element("div", content, after, class_="scroll")
 

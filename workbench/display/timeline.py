@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from workbench.display.html import Html, element, joined
 
-MOST_MARKS = 400
+MAX_MARKS = 400
 WIDEST = 24000  # pixels of a strip
-_LEAST_PER_SECOND, _MOST_PER_SECOND = 40.0, 240.0  # pixels
+_MIN_PER_SECOND, _MAX_PER_SECOND = 40.0, 240.0  # pixels
 _NARROW, _WIDE = 7.2, 13.0  # pixels of a character in the type of the strip
 _ROW, _SCALE = 26, 16  # pixels of the height
 _LABEL = 24  # pixels of a number on the scale
@@ -23,10 +23,10 @@ Mark = tuple[float, float, str]
 def timeline(marks: Sequence[Mark], seconds: float) -> Html:
     """Returns texts at their times over a scale of seconds; nothing without texts or without a length.
 
-    The strip is so wide that a usual text fits into its own time. It has the first `MOST_MARKS` texts and ends with the
+    The strip is so wide that a usual text fits into its own time. It has the first `MAX_MARKS` texts and ends with the
     last of them.
     """
-    visible_marks = [(max(start, 0.0), max(end, start, 0.0), text) for start, end, text in marks[:MOST_MARKS]]
+    visible_marks = [(max(start, 0.0), max(end, start, 0.0), text) for start, end, text in marks[:MAX_MARKS]]
     if not visible_marks or seconds <= 0:
         return Html("")
     end = max(seconds, visible_marks[-1][1]) if len(visible_marks) == len(marks) else visible_marks[-1][1]
@@ -58,8 +58,8 @@ def _pixels_per_second(marks: Sequence[Mark]) -> float:
         room = (following[0] if following else stop) - start
         if room > 0:
             scales.append((_pixels(text) + 8) / room)
-    usual = sorted(scales)[(9 * len(scales)) // 10 - 1 if len(scales) > 1 else 0] if scales else _LEAST_PER_SECOND
-    return min(max(usual, _LEAST_PER_SECOND), _MOST_PER_SECOND)
+    usual = sorted(scales)[(9 * len(scales)) // 10 - 1 if len(scales) > 1 else 0] if scales else _MIN_PER_SECOND
+    return min(max(usual, _MIN_PER_SECOND), _MAX_PER_SECOND)
 
 
 def _mark(start: float, stop: float, room: float, text: str, scale: float) -> Html:

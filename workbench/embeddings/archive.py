@@ -13,7 +13,7 @@ from workbench.core.errors import BadInput, message_of
 from workbench.embeddings.content import shown
 from workbench.embeddings.payload import LIMIT, check_size
 
-MOST_MEMBERS = 10_000  # a checkpoint of a large model has a thousand
+MAX_MEMBERS = 10_000  # a checkpoint of a large model has a thousand
 
 _BEGINNINGS = (b"PK\x03\x04", b"PK\x05\x06")  # of the first member; of the list of members in an empty archive
 _LISTED = b"PK\x01\x02"  # begins each entry of that list
@@ -37,8 +37,8 @@ class Archive:
         self.where = where
         # Counted before zipfile lists them, which takes a kilobyte for each.
         count = content.count(_LISTED)
-        if count > MOST_MEMBERS:
-            raise BadInput(f"{where} is a zip archive of {count} files; expected at most {MOST_MEMBERS}")
+        if count > MAX_MEMBERS:
+            raise BadInput(f"{where} is a zip archive of {count} files; expected at most {MAX_MEMBERS}")
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(content))
             members = [each for each in self._zip.infolist() if not each.is_dir()]

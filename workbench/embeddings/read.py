@@ -25,7 +25,7 @@ _FORMATS = ".npy, .npz, .pt or .safetensors"
 _PICKLE = b"\x80"  # first byte of every pickle of the binary protocols
 _OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # PyTorch's magic number up to version 1.5
 _JUDGED, _SHOWN = 512, 12  # bytes that show whether a file is a text; characters of a text in a message
-_MOST_LISTED = 10  # most tensors of a file in a message
+_MAX_LISTED = 10  # most tensors of a file in a message
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def _listed(content: Content) -> str:
         f"{name if name.isprintable() and 0 < len(name) <= 60 else shown(name)} {_described(stored)}"
         for name, stored in content.tensors.items()
     ]
-    remaining = len(entries) - _MOST_LISTED
-    return ", ".join(entries[:_MOST_LISTED]) + (f" and {remaining} more" if remaining > 0 else "")
+    remaining = len(entries) - _MAX_LISTED
+    return ", ".join(entries[:_MAX_LISTED]) + (f" and {remaining} more" if remaining > 0 else "")
 
 
 def _described(stored: StoredTensor) -> str:

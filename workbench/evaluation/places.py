@@ -40,7 +40,7 @@ SOUNDS = frozenset(
     + (".sph", ".w64", ".caf")
 )
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-MOST_OPEN = 8  # archives that stay open, with the lists of their members
+MAX_OPEN = 8  # archives that stay open, with the lists of their members
 DAMAGE = (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError)
 BUSY = (408, 429)  # HTTP statuses of a server that may answer later
 SHORTFALL = 0.05  # seconds; because of rounding, a recording may end this much earlier than its manifest says
@@ -152,7 +152,7 @@ class Recordings:
     def _archive(self, path: str) -> _Archive:
         if path not in self._archives:
             self._archives[path] = _Archive(path)
-            while len(self._archives) > MOST_OPEN:
+            while len(self._archives) > MAX_OPEN:
                 self._archives.popitem(last=False)[1].close()
         self._archives.move_to_end(path)
         return self._archives[path]

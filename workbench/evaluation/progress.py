@@ -11,8 +11,8 @@ from workbench.display.words import duration
 from workbench.evaluation.schedule import EvaluationState
 
 WINDOW_SECONDS = 60.0  # the speed is that of the last minute: recordings get longer, machines slower
-LEAST_SECONDS = 3.0  # before that, nothing can be said
-LEAST_RESULTS = 5
+MIN_SECONDS = 3.0  # before that, nothing can be said
+MIN_RESULTS = 5
 
 
 class Estimate:
@@ -42,7 +42,7 @@ class Estimate:
             parts.append("loading")
         first = self._seen[0] if self._seen else (now, state.computed, state.seconds)
         passed, computed = now - first[0], state.computed - first[1]
-        if passed >= LEAST_SECONDS and computed >= LEAST_RESULTS:
+        if passed >= MIN_SECONDS and computed >= MIN_RESULTS:
             seconds_left = (state.model_total - state.model_done) * passed / computed
             parts.append(f"{(state.seconds - first[2]) / passed:.3g} × real time")
             parts.append(f"about {duration(max(round(seconds_left), 1))} left")

@@ -34,8 +34,8 @@ from workbench.system.processors import available_processors
 from workbench.system.versions import versions
 from workbench.text.normalisers import find_normaliser
 
-MOST_WORKERS = 4096
-MOST_RECORDINGS = 10**9
+MAX_WORKERS = 4096
+MAX_RECORDINGS = 10**9
 THREADS = 1  # of a worker by default: with short recordings, several threads wait for each other more than they help
 
 
@@ -164,9 +164,9 @@ def run(
 
 def _check_counts(workers: int | None, batch_size: int | None, limit: int | None) -> None:
     for name, number, highest in (
-        ("number of workers", workers, MOST_WORKERS),
-        ("batch size", batch_size, MOST_RECORDINGS),
-        ("limit", limit, MOST_RECORDINGS),
+        ("number of workers", workers, MAX_WORKERS),
+        ("batch size", batch_size, MAX_RECORDINGS),
+        ("limit", limit, MAX_RECORDINGS),
     ):
         if number is not None and not 1 <= number <= highest:
             raise BadInput(f"the {name} is {number!r:.40}; expected 1 to {highest}")

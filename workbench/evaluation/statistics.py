@@ -29,9 +29,9 @@ LEVEL = 0.95
 MARGIN = 0.005  # as a rate: a difference below half a point does not count as worse
 FEW_BLOCKS = 20  # intervals of fewer blocks contain the true rate less often than they should (benchmarks/RESULTS.md)
 MANY_BLOCKS = 10_000  # from here on, Student's distribution is the normal one
-LEAST_DRAWS, MOST_DRAWS = 2000, 20_000
+MIN_DRAWS, MAX_DRAWS = 2000, 20_000
 DRAWN_AT_ONCE = 1 << 22  # blocks that are drawn in one step, to bound the memory
-WORK = 400_000_000  # blocks drawn in all, unless that is fewer than `LEAST_DRAWS`
+WORK = 400_000_000  # blocks drawn in all, unless that is fewer than `MIN_DRAWS`
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ def resamples_for(blocks: int, pairs: int = 1, level: float = LEVEL) -> int:
 
     At least 20 draws lie beyond either end, if that is not too much work.
     """
-    draws = max(LEAST_DRAWS, min(MOST_DRAWS, WORK // max(blocks, 1)))
-    return min(max(draws, round(40 * pairs / (1 - level))), MOST_DRAWS)
+    draws = max(MIN_DRAWS, min(MAX_DRAWS, WORK // max(blocks, 1)))
+    return min(max(draws, round(40 * pairs / (1 - level))), MAX_DRAWS)
 
 
 def _block_sums(columns: np.ndarray, blocks: Blocks) -> np.ndarray:

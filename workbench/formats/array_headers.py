@@ -18,8 +18,8 @@ import numpy as np
 from workbench.core.errors import BadInput, message_of
 
 LONGEST_HEADER = 64 << 20  # bytes of a safetensors header; enough for a hundred thousand tensors
-MOST_ARRAYS = 100_000
-MOST_AXES = 64  # of a numpy array
+MAX_ARRAYS = 100_000
+MAX_AXES = 64  # of a numpy array
 
 NUMPY_TYPES: Mapping[str, str] = {
     "F64": "<f8",
@@ -98,8 +98,8 @@ def check_shape(shape: Sequence[int], where: str) -> None:
     Afterwards the product of the sides is safe to compute; without the check, thousands of long sides would take a
     minute.
     """
-    if len(shape) > MOST_AXES:
-        raise BadInput(f"{where} claims a shape of {len(shape)} axes; expected at most {MOST_AXES}")
+    if len(shape) > MAX_AXES:
+        raise BadInput(f"{where} claims a shape of {len(shape)} axes; expected at most {MAX_AXES}")
     if math.prod(side for side in shape if side) >= 1 << 56:  # number of values; an address has 63 bits
         raise BadInput(f"{where} claims the shape {'×'.join(map(_short, shape)):.120}, which no array has")
 
@@ -137,8 +137,8 @@ def read_tensor_header(
     if length > longest:
         raise BadInput(f"the header of {where} is {length} bytes long; expected at most {longest}")
     header = read_json(file.read(length), f"the header of {where}", unique_names)
-    if not isinstance(header, dict) or len(header) > MOST_ARRAYS:
-        raise BadInput(f"the header of {where} is not a JSON object of at most {MOST_ARRAYS} tensors")
+    if not isinstance(header, dict) or len(header) > MAX_ARRAYS:
+        raise BadInput(f"the header of {where} is not a JSON object of at most {MAX_ARRAYS} tensors")
     metadata = header.pop("__metadata__", None) or {}
     if not isinstance(metadata, dict):
         raise BadInput(f"__metadata__ of {where} is not a JSON object")

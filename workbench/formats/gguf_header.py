@@ -26,17 +26,17 @@ DEFAULT_ALIGNMENT = 32
 LARGEST_ALIGNMENT = 1 << 16
 
 # Limits far beyond any real file, so that a damaged or hostile one does not keep the reader busy.
-MOST_KEYS = 1 << 14
-MOST_TENSORS = 1 << 15
-MOST_TEXTS = 1 << 21  # sum over all arrays
+MAX_KEYS = 1 << 14
+MAX_TENSORS = 1 << 15
+MAX_TEXTS = 1 << 21  # sum over all arrays
 LONGEST_KEY = (1 << 16) - 1
 LONGEST_TENSOR_NAME = 64
-MOST_DIMENSIONS = 4
+MAX_DIMENSIONS = 4
 
 _WINDOW = 1 << 20  # bytes read at a time
 _DECODED_AT_ONCE = 1 << 12  # bytes; a text up to this length is decoded at once
-_LEAST_PAIR = 8 + 1 + 4 + 1  # fewest bytes of a key, a type and a value
-_LEAST_TENSOR = 8 + 1 + 4 + 4 + 8
+_MIN_PAIR = 8 + 1 + 4 + 1  # fewest bytes of a key, a type and a value
+_MIN_TENSOR = 8 + 1 + 4 + 4 + 8
 _SCALARS = {number: struct.Struct(code) for number, code in NUMBERS.items()}
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
@@ -81,7 +81,7 @@ class _Cursor:
         self._file = file
         self._window, self._offset = b"", 0
         self._window_start = 0  # position of the window's first byte in the file
-        self.texts_left = MOST_TEXTS
+        self.texts_left = MAX_TEXTS
 
     @property
     def position(self) -> int:
@@ -211,8 +211,8 @@ def _read(cursor: _Cursor, modified: int) -> Header:
         raise BadInput(f"{name} is a GGUF file of version {version}; expected version 2 or 3")
     tensors, keys = cursor.number(_U64, "the number of tensors"), cursor.number(_U64, "the number of keys")
     for count, limit, minimum_bytes, what in (
-        (keys, MOST_KEYS, _LEAST_PAIR, "metadata keys"),
-        (tensors, MOST_TENSORS, _LEAST_TENSOR, "tensors"),
+        (keys, MAX_KEYS, _MIN_PAIR, "metadata keys"),
+        (tensors, MAX_TENSORS, _MIN_TENSOR, "tensors"),
     ):
         if count > min(limit, cursor.bytes_left // minimum_bytes):
             raise BadInput(
@@ -325,7 +325,7 @@ def _tensor(cursor: _Cursor, number: int, alignment: int) -> TensorInfo:
     name = cursor.text(LONGEST_TENSOR_NAME, f"the name of tensor {number}")
     what = f"tensor {_printable(name)}"
     dimensions = cursor.number(_U32, f"the number of dimensions of {what}")
-    if dimensions > MOST_DIMENSIONS:
+    if dimensions > MAX_DIMENSIONS:
         raise BadInput(f"{what} in {file} states that it has {dimensions} dimensions; expected at most 4")
     entry = struct.Struct(f"<{dimensions}QIQ")
     *sizes, number_of_type, offset = entry.unpack(cursor.take(entry.size, f"the description of {what}"))

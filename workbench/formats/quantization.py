@@ -24,7 +24,7 @@ FUNASR_TYPES = ("f32", "f16", "q8_0")
 """The types that FunASR's own export scripts offer."""
 
 ALIGNMENT = 32  # bytes; GGUF's default, where every tensor begins
-HALF_MOST = 65504.0  # the largest number in half precision, the type of the blocks' scales
+MAX_HALF = 65504.0  # the largest number in half precision, the type of the blocks' scales
 
 
 AUTO = "auto"

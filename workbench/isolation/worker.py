@@ -59,7 +59,7 @@ from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_tempdir
 
 CANCEL_SECONDS = 5.0  # a cancelled call that still runs after this time is ended with the process
-MOST_CANCELLED = 1024  # how many cancelled calls are remembered
+MAX_CANCELLED = 1024  # how many cancelled calls are remembered
 EVENTS_AHEAD = (
     16  # events of a call that are sent before its caller has used the first, where several calls run at once
 )
@@ -91,7 +91,7 @@ class _Server:
         self.tempdir = tempdir
         self.session: Session | None = None
         self.calls: queue.SimpleQueue[tuple[int, bytes | Generator[Any, None, None]]] = queue.SimpleQueue()
-        self.cancelled: deque[int] = deque(maxlen=MOST_CANCELLED)  # the numbers of calls that are to stop
+        self.cancelled: deque[int] = deque(maxlen=MAX_CANCELLED)  # the numbers of calls that are to stop
         self.pause_requests: set[int] = set()  # the numbers of streams that are to pause
         self.paused: dict[int, Generator[Any, None, None]] = {}
         self.pause_lock = threading.Lock()  # guards these two

@@ -24,7 +24,7 @@ from workbench.text.scripts import join_texts
 
 EVERY = 0.4  # seconds from one partial text to the next, at least
 GROWN = 0.2  # seconds of new sound that a partial text is worth
-MOST_WAITING = 4  # segments that wait for the model; then `feed` waits, too
+MAX_WAITING = 4  # segments that wait for the model; then `feed` waits, too
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class LiveTranscription:
             self._on_event(SpeechStarted(each.number, each.start))
         now = time.monotonic()
         with self._changed:
-            self._changed.wait_for(lambda: len(self._ended_segments) < MOST_WAITING or self._closing)
+            self._changed.wait_for(lambda: len(self._ended_segments) < MAX_WAITING or self._closing)
             self._ended_segments += [(each, self._since(each, now)) for each in ended]
             self._present = present
             self._changed.notify_all()

@@ -41,14 +41,14 @@ class KeptAnswers:
 
     Args:
         seconds: how long an answer is kept.
-        most_bytes: of all answers together.
+        max_bytes: of all answers together.
         clock: returns the seconds since 1970.
     """
 
     def __init__(
-        self, seconds: int = KEPT_SECONDS, most_bytes: int = KEPT_BYTES, clock: Callable[[], float] = time.time
+        self, seconds: int = KEPT_SECONDS, max_bytes: int = KEPT_BYTES, clock: Callable[[], float] = time.time
     ):
-        self._seconds, self._most, self._clock = seconds, most_bytes, clock
+        self._seconds, self._most, self._clock = seconds, max_bytes, clock
         self._lock = threading.Lock()
         self._answers: dict[str, KeptAnswer] = {}  # the oldest first
         self._bytes = 0
@@ -61,7 +61,7 @@ class KeptAnswers:
     def keep(self, name: str, text: str, streams: np.ndarray | None) -> int:
         """Stores an answer, and returns when it expires, in seconds since 1970.
 
-        An answer that does not fit into `most_bytes` is not stored; it expires at once.
+        An answer that does not fit into `max_bytes` is not stored; it expires at once.
         """
         now = int(self._clock())
         rows = None if streams is None or not len(streams) else np.asarray(streams, NARROW)

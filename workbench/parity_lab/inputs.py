@@ -22,7 +22,7 @@ from workbench.text.scripts import clipped
 
 LISTS = (".txt", ".jsonl")
 TRACES = ("", ".safetensors", ".npz", ".zip")  # what a dump's name may end in; a folder has no suffix
-MOST_INPUTS = 10_000
+MAX_INPUTS = 10_000
 LONGEST_LIST = 64 << 20  # bytes
 
 
@@ -53,8 +53,8 @@ def read_inputs(arguments: Sequence[str], reads_text: bool) -> list[Input]:
     inputs = [item for each in arguments for item in _inputs_of(each, reads_text)]
     if not inputs:
         raise BadInput(f"there is no input in {', '.join(map(str, arguments))}; expected recordings or texts")
-    if len(inputs) > MOST_INPUTS:
-        raise BadInput(f"there are {len(inputs)} inputs; expected at most {MOST_INPUTS}")
+    if len(inputs) > MAX_INPUTS:
+        raise BadInput(f"there are {len(inputs)} inputs; expected at most {MAX_INPUTS}")
     if reads_text:  # texts without a name are counted
         inputs = [each if each.name else replace(each, name=f"text-{n}") for n, each in enumerate(inputs, 1)]
     names = [each.name for each in inputs]

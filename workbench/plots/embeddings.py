@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 SQUARE_INCHES = 3.6  # height of the plane's figure
 TOKENS_MAP = "viridis"  # from the first token to the last; both ends are visible on white and on near-black
 _BAND = (5, 95)  # percentiles of a model's own vectors that limit the band
-_MOST_POINTS = 4000  # more points would only cover each other
+_MAX_POINTS = 4000  # more points would only cover each other
 _WORD_INCHES = 0.9
-_MOST_WORDS = 16
+_MAX_WORDS = 16
 _GAP = 7  # dots between a token and its word
 _LONGEST_PATH = 60  # tokens; a longer path crosses itself too often to be readable
 _SHORTEST_RAMP = 0.15
@@ -70,7 +70,7 @@ def plane_figure(
     """
     x_label, y_label = (f"component {number} ({share:.0%} of variance)" for number, share in enumerate(shares, 1))
     figure, axes = style.plain_axes(x_label, y_label, 0.42, width, height)
-    drawn_rows = others[np.unique(np.linspace(0, len(others) - 1, _MOST_POINTS).astype(int))] if len(others) else others
+    drawn_rows = others[np.unique(np.linspace(0, len(others) - 1, _MAX_POINTS).astype(int))] if len(others) else others
     axes.scatter(drawn_rows[:, 0], drawn_rows[:, 1], s=4, color=style.QUIET, alpha=0.5, linewidths=0)
     if len(tokens) <= _LONGEST_PATH:
         axes.plot(tokens[:, 0], tokens[:, 1], color=style.SIGNAL, linewidth=0.5, alpha=0.5)
@@ -119,7 +119,7 @@ def _write(axes: Axes, tokens: np.ndarray, words: Sequence[str]) -> None:
     boxes = np.zeros((0, 4))
     for number in np.argsort(-((tokens - np.median(tokens, axis=0)) ** 2).sum(axis=1), kind="stable"):
         word = style.shortened(style.legible(words[number]).strip(), size, _WORD_INCHES)
-        if len(boxes) == _MOST_WORDS:
+        if len(boxes) == _MAX_WORDS:
             break
         if not any(char.isalnum() for char in word):  # incomplete characters, and characters that no font has
             continue

@@ -17,7 +17,7 @@ from workbench.plots.stages import DIFFERENCE_MAP, shrunk
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_COLUMNS, MOST_ROWS = 1400, 700  # cells of an image
+MAX_COLUMNS, MAX_ROWS = 1400, 700  # cells of an image
 COLOURS = (style.SIGNAL, style.ACCENT, "#12b886", "#b26fd0", "#d0506f", "#8a8f3a", "#3fb8d2", style.QUIET)
 _TEXT_MARGIN = 0.05  # inches between a text and the edge of its room
 
@@ -31,8 +31,8 @@ def draw_image(axes: Axes, layer: Layer, axes_width: float) -> None:
     extent = (x.start, x.end(columns), y.start, y.end(rows))
     axes.imshow(
         np.ma.masked_invalid(
-            shrunk(layer.values, "mean", MOST_ROWS, MOST_COLUMNS)
-            if layer.values.size > MOST_ROWS * MOST_COLUMNS
+            shrunk(layer.values, "mean", MAX_ROWS, MAX_COLUMNS)
+            if layer.values.size > MAX_ROWS * MAX_COLUMNS
             else layer.values
         ),
         origin="lower",

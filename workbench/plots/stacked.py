@@ -27,7 +27,7 @@ HEIGHTS = {"lines": 1.0, "band": 0.9, "bars": 0.9, "marks": 0.3, "spans": 0.28, 
 ROW_INCHES, SHORTEST, TALLEST = 0.16, 1.0, 4.5  # of images and tables
 SQUARE_INCHES = 3.4  # height of a matrix of layers or tokens
 SMALL_INCHES = 1.9  # height of each of several small images
-_MOST_TICKS = 40
+_MAX_TICKS = 40
 
 
 @dataclass(frozen=True)
@@ -194,22 +194,22 @@ def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, side: str) ->
     if not is_vertical:
         longest = max(style.text_inches(style.legible(word), style.SMALL_POINTS - 1) for word in axis.ticks) + 0.06
         step = max(1, int(np.ceil(min(longest, 0.8) / max(cell_inches, 1e-6))))
-    step = max(step, -(-cells // _MOST_TICKS)) if is_vertical else step
+    step = max(step, -(-cells // _MAX_TICKS)) if is_vertical else step
     places = [axis.start + (cell + 0.5) * axis.step for cell in range(0, cells, step)]
-    most_inches = LEFT_INCHES - 0.35 if is_vertical else max(cell_inches * step - 0.04, 0.1)
-    words = [_fitting(style.legible(word), most_inches) for word in axis.ticks[:cells:step]]
+    max_inches = LEFT_INCHES - 0.35 if is_vertical else max(cell_inches * step - 0.04, 0.1)
+    words = [_fitting(style.legible(word), max_inches) for word in axis.ticks[:cells:step]]
     families = list(style.families("".join(words)))
     (axes.set_yticks if is_vertical else axes.set_xticks)(places[: len(words)])
     (axes.set_yticklabels if is_vertical else axes.set_xticklabels)(words, fontfamily=families, parse_math=False)
 
 
-def _fitting(word: str, most_inches: float) -> str:
-    """Returns a word shortened to `most_inches`. A stage's name keeps its end, which distinguishes it."""
+def _fitting(word: str, max_inches: float) -> str:
+    """Returns a word shortened to `max_inches`. A stage's name keeps its end, which distinguishes it."""
     points, parts = style.SMALL_POINTS - 1, word.split(".")
-    while len(parts) > 2 and style.text_inches(word, points) > most_inches:
+    while len(parts) > 2 and style.text_inches(word, points) > max_inches:
         del parts[0]
         word = "…" + ".".join(parts)
-    return style.shortened(word, points, most_inches)
+    return style.shortened(word, points, max_inches)
 
 
 def _columns(layer: Layer) -> int:

@@ -26,24 +26,24 @@ WIDE_INCHES = 7.0
 NOT_FINITE = "#12b886"  # colour of infinite and NaN values, which neither colour map contains
 DIFFERENCE_MAP = "RdBu_r"  # blue below, red above
 _TOP_INCHES = 0.42  # space for the colour scale
-_MOST_COLUMNS, _MOST_ROWS = 400, 220  # cells of a figure
+_MAX_COLUMNS, _MAX_ROWS = 400, 220  # cells of a figure
 _CLIPPED_PERCENT = 0.2  # clipped at either end, so that an outlier does not take the contrast from other values
 
 Reduction = Literal["mean", "largest"]
 
 
 def shrunk(
-    table: np.ndarray, reduction: Reduction = "mean", most_columns: int = _MOST_COLUMNS, most_rows: int = _MOST_ROWS
+    table: np.ndarray, reduction: Reduction = "mean", max_columns: int = _MAX_COLUMNS, max_rows: int = _MAX_ROWS
 ) -> np.ndarray:
-    """Returns the values [positions, channels] as at most `most_columns` by `most_rows` cells of float64.
+    """Returns the values [positions, channels] as at most `max_columns` by `max_rows` cells of float64.
 
     A cell is the mean of its values, or the one with the largest magnitude. One infinite or NaN value makes its cell
     NaN.
     """
     rows, columns = table.shape
     row_edges, column_edges = (
-        np.linspace(0, size, min(size, most_cells) + 1).astype(int)
-        for size, most_cells in ((rows, most_columns), (columns, most_rows))
+        np.linspace(0, size, min(size, max_cells) + 1).astype(int)
+        for size, max_cells in ((rows, max_columns), (columns, max_rows))
     )
     cells = np.empty((len(row_edges) - 1, len(column_edges) - 1))
     for number, (start, end) in enumerate(itertools.pairwise(row_edges)):
@@ -109,7 +109,7 @@ def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
     """Returns the curves of two arrays [positions, 1] over their positions."""
     figure, axes = style.plain_axes("position", "value", 0.25, WIDTH_INCHES, HEIGHT_INCHES)
     for values, colour, thickness in ((reference, style.SIGNAL, 1.8), (candidate, style.ACCENT, 0.9)):
-        cells = shrunk(values.reshape(-1, 1), "largest", 4 * _MOST_COLUMNS, 1)[:, 0]
+        cells = shrunk(values.reshape(-1, 1), "largest", 4 * _MAX_COLUMNS, 1)[:, 0]
         places = np.linspace(0, max(values.size - 1, 0), len(cells))
         axes.plot(places, cells, color=colour, linewidth=thickness)
     style.legend(figure, (("reference", style.SIGNAL), ("candidate", style.ACCENT)))
@@ -119,7 +119,7 @@ def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
 def error_figure(errors: np.ndarray, along: str) -> Figure:
     """Returns root mean square errors [positions or channels] on a logarithmic scale; zeros are not drawn."""
     figure, axes = style.plain_axes(along, "error (RMS)", 0.15, WIDTH_INCHES, HEIGHT_INCHES)
-    cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _MOST_COLUMNS, 1)[:, 0] if errors.size else np.zeros(0)
+    cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _MAX_COLUMNS, 1)[:, 0] if errors.size else np.zeros(0)
     positive = np.where(cells > 0, cells, np.nan)
     places = np.linspace(0, max(errors.size - 1, 0), len(cells))
     if not np.isfinite(positive).any():
@@ -149,8 +149,8 @@ def distances_figure(
     for _, colour, values, dash in (*lines, ("bound", style.QUIET, bound, "--")):
         positive = np.array([value if 0 < value < np.inf else np.nan for value in values])
         axes.plot(range(len(positive)), positive, dash, color=colour, linewidth=1.1, marker=".", markersize=3)
-    most_names = max(1, int((WIDE_INCHES - style.LEFT_INCHES - style.RIGHT_INCHES) / 0.15))
-    places = range(0, len(stages), max(1, -(-len(stages) // most_names)))
+    max_names = max(1, int((WIDE_INCHES - style.LEFT_INCHES - style.RIGHT_INCHES) / 0.15))
+    places = range(0, len(stages), max(1, -(-len(stages) // max_names)))
     names = [style.shortened(style.legible(stages[place]), style.SMALL_POINTS - 1, 1.6) for place in places]
     fonts = list(style.families("".join(names)))
     axes.set_xticks(

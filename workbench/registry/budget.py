@@ -33,7 +33,7 @@ ENGINE_BYTES = 1500 << 20  # an engine's processes and their front end together,
 WORKER_BYTES = 500 << 20  # each further process of an engine, where several devices share the model
 WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights
 FLOAT_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # per value, by the type's name in safetensors files
-LEAST_BYTES = min(FLOAT_BYTES.values())
+MIN_BYTES = min(FLOAT_BYTES.values())
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}  # per value at work
 LONGEST_HEADER = 100 << 20  # bytes; a file that claims more is damaged
 
@@ -214,7 +214,7 @@ def _wider_by(path: Path, width: int) -> int:
         known = [each for each in tensors.values() if isinstance(each, dict) and each.get("dtype") in FLOAT_BYTES]
         wider = sum(math.prod(each["shape"]) * (width - FLOAT_BYTES[each["dtype"]]) for each in known)
         size_bytes = path.stat().st_size
-        largest = size_bytes * (width - LEAST_BYTES) // LEAST_BYTES
+        largest = size_bytes * (width - MIN_BYTES) // MIN_BYTES
         return max(-size_bytes, min(wider, largest))  # whatever the header claims
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
         return 0  # opening the file later reports the error

@@ -42,7 +42,7 @@ FURTHER_KEYS = {  # further keys of a source, and what each is
     "server": {"model": "model name", "key": "key"},
 }
 NOT_IN_IDS = "|"  # stands between a model's id and its runtime on the page
-MOST_MEGABYTES = 10**9
+MAX_MEGABYTES = 10**9
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ def _is_table_of_tables(value: Any) -> bool:
 
 
 def _is_megabytes(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_MEGABYTES
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_MEGABYTES
 
 
 def _is_length(value: Any) -> bool:
@@ -320,7 +320,7 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("languages", "tasks"), (_is_list_of_text, 'a list of texts, such as ["en"]')),
     "runtimes": (_is_table_of_text, 'a sentence per runtime, such as { vllm = "why not" }'),
     "settings": (_is_table_of_tables, "a table per runtime, such as { vllm = { max_length = 4096 } }"),
-    "megabytes": (_is_megabytes, f"a whole number of at most {MOST_MEGABYTES}"),
+    "megabytes": (_is_megabytes, f"a whole number of at most {MAX_MEGABYTES}"),
     "longest_segment_seconds": (_is_length, f"a number of seconds from 1 to {LONGEST_SEGMENT_SECONDS:g}"),
     "visitors": (lambda value: isinstance(value, bool), "true or false"),
 }

@@ -17,7 +17,7 @@ from workbench.serving.websocket_protocol import bounded_websockets
 
 LARGEST_HEADER = 1 << 20  # bytes; as much as the limit `header_kb` may be, which is checked when a header is complete
 _NAMED = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
-SMALL_CHUNK, MOST_SMALL_CHUNKS = 64, 10_000  # bytes, and in one body: each takes as long to read as a large one
+SMALL_CHUNK, MAX_SMALL_CHUNKS = 64, 10_000  # bytes, and in one body: each takes as long to read as a large one
 HEADER_SECONDS = 60.0  # from a new connection, or the first byte of a header, to the end of the header
 
 
@@ -32,7 +32,7 @@ class _Connection(h11.Connection):
             self._small_chunks = 0
         elif isinstance(event, h11.Data) and len(event.data) < SMALL_CHUNK:
             self._small_chunks += 1
-            if self._small_chunks > MOST_SMALL_CHUNKS:
+            if self._small_chunks > MAX_SMALL_CHUNKS:
                 raise h11.RemoteProtocolError("the body comes in too many small chunks")
         if isinstance(event, h11.Request) and (named := _NAMED.match(event.target)):
             target = b"/" + event.target[named.end() :].removeprefix(b"/")

@@ -12,7 +12,7 @@ from typing import Any
 
 LARGE_FRAGMENT = 512  # bytes; a fragment of at least as many does not count
 SLICE = 1 << 14  # bytes that are parsed before the end of a connection is noticed
-MOST_AT_ONCE, MOST_PER_SECOND = 200, 50  # frames that count, in a moment and in the long run
+MAX_AT_ONCE, MAX_PER_SECOND = 200, 50  # frames that count, in a moment and in the long run
 FLOOD, INVALID_TEXT = 1008, 1007  # codes with which a connection is closed (RFC 6455, 7.4.1)
 
 
@@ -69,11 +69,11 @@ def bounded_websockets(protocol: Any) -> Any:
         def _accepts_frame(self) -> bool:
             """Counts a control frame or a small fragment; closes the connection of a client that sends too many."""
             now = time.monotonic()
-            self._count = max(0.0, self._count - MOST_PER_SECOND * (now - self._counted_at)) + 1
+            self._count = max(0.0, self._count - MAX_PER_SECOND * (now - self._counted_at)) + 1
             self._counted_at = now
-            if self._count > MOST_AT_ONCE:
+            if self._count > MAX_AT_ONCE:
                 self._fail(FLOOD, "too many pings or small pieces of messages")
-            return self._count <= MOST_AT_ONCE
+            return self._count <= MAX_AT_ONCE
 
         def _fail(self, code: int, reason: str) -> None:
             if not self.close_sent and not self.transport.is_closing():

@@ -16,7 +16,7 @@ from workbench.session.conversation import Answer
 from workbench.session.values import Alternative, Generation, Segment, Transcript
 from workbench.system.memory import size
 
-MOST_CODE_ROWS = 2000  # codec rows in a picture
+MAX_CODE_ROWS = 2000  # codec rows in a picture
 
 
 def transcript_html(transcript: Transcript) -> str:
@@ -145,7 +145,7 @@ def _streams(streams: np.ndarray, layout: Any) -> Html:
 
 def _codes(streams: np.ndarray, layout: Any) -> np.ndarray:
     """Returns codes counted from 0 in each stream, and -1 for pads; ids as they are where the layout is unknown."""
-    rows = streams[:MOST_CODE_ROWS]
+    rows = streams[:MAX_CODE_ROWS]
     if not layout or not {"codec_first", "layer_size"} <= set(layout):
         return rows
     pads = layout["codec_first"] + layout["layer_size"] * np.arange(rows.shape[1])

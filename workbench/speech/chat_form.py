@@ -21,7 +21,7 @@ from typing import Any
 from workbench.core.errors import BadInput
 
 FORMAT = "speech-workbench-chat"
-MOST_TURNS, MOST_COLUMNS = 1000, 3
+MAX_TURNS, MAX_COLUMNS = 1000, 3
 LONGEST_TEXT = 1_000_000  # characters
 FINISHES = ("stop", "length", "cancelled", "failed")
 
@@ -34,17 +34,15 @@ def check_chat(chat: Any, sounds: int) -> dict[str, Any]:
     """
     where = "the conversation"
     content = _object(chat, where)
-    columns = [
-        _column(each, f"column {n + 1}") for n, each in enumerate(_list(content, "columns", where, MOST_COLUMNS))
-    ]
+    columns = [_column(each, f"column {n + 1}") for n, each in enumerate(_list(content, "columns", where, MAX_COLUMNS))]
     if not columns:
-        raise BadInput(f"{where} has no columns; expected 1 to {MOST_COLUMNS}")
+        raise BadInput(f"{where} has no columns; expected 1 to {MAX_COLUMNS}")
     return {
         "title": _text(content, "title", where),
         "created": _text(content, "created", where),
         "columns": columns,
         "turns": [
-            _turn(each, f"turn {n + 1}", sounds) for n, each in enumerate(_list(content, "turns", where, MOST_TURNS))
+            _turn(each, f"turn {n + 1}", sounds) for n, each in enumerate(_list(content, "turns", where, MAX_TURNS))
         ],
         **({"versions": _json_value(content["versions"], "versions")} if "versions" in content else {}),
     }
@@ -68,7 +66,7 @@ def numbered_sounds(chat: Mapping[str, Any], change: Callable[[Any], Any]) -> di
 def _turn(content: Any, where: str, sounds: int) -> dict[str, Any]:
     turn = _object(content, where)
     user = _object(turn.get("user"), f"{where}, user")
-    answers = _list(turn, "answers", where, MOST_COLUMNS)
+    answers = _list(turn, "answers", where, MAX_COLUMNS)
     return {
         "user": {"text": _text(user, "text", where), "sound": _sound(user, where, sounds)},
         "answers": [

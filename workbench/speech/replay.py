@@ -24,7 +24,7 @@ from workbench.speech.chat_form import FORMAT, check_chat, numbered_sounds
 
 LARGEST_FILE = 64 << 20  # bytes of the zip file
 LARGEST_CONTENT = 256 << 20  # bytes of all that is inside, unpacked
-MOST_FILES = 1000
+MAX_FILES = 1000
 CHAT, ABOUT = "chat.json", "README.txt"
 SOUND = re.compile(r"audio/[0-9]{3,4}\.wav")
 ABOUT_TEXT = """A conversation with a speech model, saved by the Speech Workbench.
@@ -171,8 +171,8 @@ def read_bundle(content: bytes) -> tuple[dict[str, Any], list[Sound]]:
 
 def _names(archive: zipfile.ZipFile) -> list[str]:
     entries = archive.infolist()
-    if len(entries) > MOST_FILES:
-        raise BadInput(f"the zip file holds {len(entries)} files; a replay bundle has {MOST_FILES} at most")
+    if len(entries) > MAX_FILES:
+        raise BadInput(f"the zip file holds {len(entries)} files; a replay bundle has {MAX_FILES} at most")
     size = sum(entry.file_size for entry in entries)
     if size > LARGEST_CONTENT:
         raise BadInput(

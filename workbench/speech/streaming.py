@@ -14,7 +14,7 @@ from workbench.speech.network import Codec
 
 FIRST_FRAMES = 6  # of the first chunk: 0.12 s at 50 frames a second
 GROWTH = 1.5  # there is no gap if frames come at least 1.5 times as fast as they play
-MOST_FRAMES = 50
+MAX_FRAMES = 50
 
 
 class AudioChunks:
@@ -30,10 +30,10 @@ class AudioChunks:
         layout: SpeechLayout,
         first_frames: int = FIRST_FRAMES,
         growth: float = GROWTH,
-        most_frames: int = MOST_FRAMES,
+        max_frames: int = MAX_FRAMES,
     ):
         self._codec, self._layout = codec, layout
-        self._chunk_frames, self._growth, self._most = float(first_frames), growth, most_frames
+        self._chunk_frames, self._growth, self._most = float(first_frames), growth, max_frames
         self._rows: list[np.ndarray] = []
         self._returned = 0  # frames whose samples have been returned
 

@@ -197,16 +197,16 @@ def _fitting(atoms: Sequence[Atom]) -> int:
 
 def _cut(atoms: Sequence[Atom], columns_left: int) -> int:
     """Returns the end of the first cue: near an even share of the columns left, best after a sentence or pause."""
-    most_atoms = _fitting(atoms)
-    if most_atoms == len(atoms):
-        return most_atoms
-    share = columns_left / math.ceil(columns_left / max(_columns(atoms[:most_atoms]), 1))
+    max_atoms = _fitting(atoms)
+    if max_atoms == len(atoms):
+        return max_atoms
+    share = columns_left / math.ceil(columns_left / max(_columns(atoms[:max_atoms]), 1))
 
     def cost(cut: int) -> float:
         pause = atoms[cut].start - atoms[cut - 1].end >= PAUSE_SECONDS
         return abs(_columns(atoms[:cut]) / share - 1) - max(_merit(atoms[cut - 1]), 0.35 if pause else 0.0)
 
-    return min(range(1, most_atoms + 1), key=lambda cut: (cost(cut), -cut))
+    return min(range(1, max_atoms + 1), key=lambda cut: (cost(cut), -cut))
 
 
 def _lines(atoms: Sequence[Atom]) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from workbench.display.pictures import picture, pictures
 from workbench.display.words import clipped, number
 from workbench.trace.order import kind_of
 
-MOST_READ = 64 << 20  # bytes of all stages whose values are read
-MOST_PICTURE = 16 << 20  # bytes of a stage that is drawn
-MOST_PICTURES = 4
+MAX_READ = 64 << 20  # bytes of all stages whose values are read
+MAX_PICTURE = 16 << 20  # bytes of a stage that is drawn
+MAX_PICTURES = 4
 LONGEST_TEXT = 24  # characters of a stage that is a text
 PICTURED = ("frontend.fbank", "encoder.output", "adaptor.output", "llm.norm", "logits")
 """Stages that are drawn if the trace has them, in this order."""
@@ -33,7 +33,7 @@ def trace_html(trace: Mapping[str, np.ndarray]) -> str:
         str(meta.get("quantization") or meta.get("dtype") or ""),
         f"input {str(meta['input_digest'])[:12]}" if meta.get("input_digest") else None,
     )
-    rows, figures, remaining_bytes = [], list[Html](), MOST_READ
+    rows, figures, remaining_bytes = [], list[Html](), MAX_READ
     for stage in trace:
         array = trace[stage]
         is_read = array.nbytes <= remaining_bytes
@@ -46,7 +46,7 @@ def trace_html(trace: Mapping[str, np.ndarray]) -> str:
                 *_values(stage, array, is_read),
             )
         )
-    for stage in [each for each in PICTURED if each in trace][:MOST_PICTURES]:
+    for stage in [each for each in PICTURED if each in trace][:MAX_PICTURES]:
         figures += _pictured(stage, trace[stage])
     head = ("stage", "shape", "type", "mean", "deviation", "least", "greatest")
     return card(title, trace_facts, pictures(*figures) if figures else Html(""), table(head, rows))
@@ -80,7 +80,7 @@ def _values(stage: str, array: np.ndarray, is_read: bool) -> tuple[Any, ...]:
 
 def _pictured(stage: str, array: np.ndarray) -> list[Html]:
     """Returns a small picture of a stage of numbers; nothing for others, and for very large ones."""
-    if array.dtype.kind != "f" or array.ndim not in (1, 2) or not array.size or array.nbytes > MOST_PICTURE:
+    if array.dtype.kind != "f" or array.ndim not in (1, 2) or not array.size or array.nbytes > MAX_PICTURE:
         return []
     return [picture(_figure_function(stage, array), f"the values of {stage}", stage)]
 

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from workbench.core.errors import BadInput
 from workbench.trace.step_names import glob_of_stage, step_and_stage
 
-MOST_WEIGHTS = 1 << 28  # attention weights of one layer: 20 heads of a recording of two minutes at 25 rows a second
+MAX_WEIGHTS = 1 << 28  # attention weights of one layer: 20 heads of a recording of two minutes at 25 rows a second
 
 PARTS: Mapping[str, str] = {
     "ffn1.norm": "after the norm in front of the first feed-forward part (Conformer)",
@@ -155,8 +155,8 @@ def no_such_part_message(glob: str, owner: str, absent: Mapping[str, str]) -> st
 def check_weights(stage: str, heads: int, queries: int, keys: int) -> None:
     """Raises `BadInput` if the attention weights of a layer are too many to show."""
     count = heads * queries * keys
-    if count > MOST_WEIGHTS:
+    if count > MAX_WEIGHTS:
         raise BadInput(
             f"{stage} would hold {count:,} numbers ({heads} heads, {queries} by {keys} rows); expected at most "
-            f"{MOST_WEIGHTS:,}: trace a shorter recording or text, or leave the weights out"
+            f"{MAX_WEIGHTS:,}: trace a shorter recording or text, or leave the weights out"
         )

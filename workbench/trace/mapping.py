@@ -52,7 +52,7 @@ from workbench.formats.array_headers import unique_names
 from workbench.formats.text_files import check_named
 from workbench.trace.cuts import Cut, is_range, slice_of
 
-_MOST_BYTES = 1 << 20  # bytes of a mapping file
+_MAX_BYTES = 1 << 20  # bytes of a mapping file
 _NUMBER, _SECOND, _BEAM = "{n}", "{m}", "{b}"
 _STEPS = "steps.{n}."  # the beginning of our name for an array with the rows of all decoding steps
 _MARKS = f"{_NUMBER}, {_SECOND} and {_BEAM}"
@@ -244,9 +244,9 @@ def read_mapping(path: str | Path) -> StageMapping:
     is_json = path.suffix.lower() == ".json"
     check_named(path, f"the mapping file {path}")
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MAX_BYTES:
             raise BadInput(
-                f"{path.name} is {path.stat().st_size} bytes long; expected a mapping file of at most {_MOST_BYTES}"
+                f"{path.name} is {path.stat().st_size} bytes long; expected a mapping file of at most {_MAX_BYTES}"
             )
         text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
         content = json.loads(text, object_pairs_hook=unique_names) if is_json else tomllib.loads(text)

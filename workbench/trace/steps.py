@@ -26,7 +26,7 @@ from workbench.trace.trace import Trace
 KEY = "steps"  # in the metadata: {"traced": [1, 2], "followed": [17, 4, 9]}; of a beam search, with its ancestry
 BEAMS = "beams"  # the ancestry among them
 FIRST, ALL = "first", "all"
-MOST_BYTES = 1 << 30  # of the stages of all traced steps: 150 steps of a model with 28 layers and 150,000 tokens
+MAX_BYTES = 1 << 30  # of the stages of all traced steps: 150 steps of a model with 28 layers and 150,000 tokens
 EXPECTED = f"expected {FIRST}, {ALL}, or numbers from 1 on such as 1,5,20"
 
 Follow = Trace | str | Path | Sequence[int] | np.ndarray | Ancestry | None
@@ -192,7 +192,7 @@ class ForcedDecoding(TracedPasses):
         steps: Sequence[int],
         wanted: Callable[[str], bool],
         given: Mapping[str, np.ndarray] | None = None,
-        max_bytes: int = MOST_BYTES,
+        max_bytes: int = MAX_BYTES,
     ):
         super().__init__(steps, wanted, given, max_bytes)
         self.last = max(self.steps)
@@ -219,7 +219,7 @@ class StepMemory:
         max_bytes: the limit for all steps.
     """
 
-    def __init__(self, steps: Sequence[int], max_bytes: int = MOST_BYTES):
+    def __init__(self, steps: Sequence[int], max_bytes: int = MAX_BYTES):
         self._steps, self._max_bytes = tuple(steps), max_bytes
         self._earlier_bytes = self._step_bytes = 0
 

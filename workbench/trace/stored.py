@@ -19,7 +19,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, message_of
 from workbench.formats.array_headers import (
-    MOST_ARRAYS,
+    MAX_ARRAYS,
     TensorPlace,
     check_claim,
     read_array_header,
@@ -36,7 +36,7 @@ LARGEST_ARRAY = 4 << 30  # bytes; a stage of an hour of speech has a tenth of th
 FREELY_COMPRESSED_BYTES = (
     256 << 20
 )  # bytes of an array that an archive may compress at any ratio; it is unpacked in memory
-MOST_COMPRESSION = 100  # largest compression ratio of a larger array; numbers never reach it
+MAX_COMPRESSION = 100  # largest compression ratio of a larger array; numbers never reach it
 META = "meta.json"  # metadata beside .npy files
 LONGEST_META = 1 << 20  # bytes of that file
 _EXPECTED = "expected a .safetensors or .npz file, or a directory or .zip of .npy files"
@@ -187,12 +187,12 @@ def _archive(path: Path, expected: str, json_names: tuple[str, ...]) -> Stored:
             unexpected = next(
                 (each.filename for each in other_members if Path(each.filename).name not in json_names), None
             )
-            if unexpected is not None or len(members) > MOST_ARRAYS:
+            if unexpected is not None or len(members) > MAX_ARRAYS:
                 fault = f"holds {unexpected!r:.80}" if unexpected is not None else f"holds {len(members)} files"
                 raise BadInput(f"{path.name} {fault}; expected {expected}")
             types = set()
             for member in files:
-                if member.file_size > max(FREELY_COMPRESSED_BYTES, MOST_COMPRESSION * member.compress_size):
+                if member.file_size > max(FREELY_COMPRESSED_BYTES, MAX_COMPRESSION * member.compress_size):
                     raise BadInput(
                         f"{member.filename!r:.80} of {path.name} unpacks from {member.compress_size} bytes to "
                         f"{member.file_size}; expected numbers, which cannot be packed so much"
@@ -241,8 +241,8 @@ def _directory(path: Path) -> Stored:
     files = sorted(each for each in path.rglob("*.npy") if not is_system_file(each.relative_to(path).as_posix()))
     if not files:
         raise BadInput(f"the directory {path.name} holds no .npy files; expected one for each stage")
-    if len(files) > MOST_ARRAYS:
-        raise BadInput(f"the directory {path.name} holds {len(files)} .npy files; expected at most {MOST_ARRAYS}")
+    if len(files) > MAX_ARRAYS:
+        raise BadInput(f"the directory {path.name} holds {len(files)} .npy files; expected at most {MAX_ARRAYS}")
     meta = {}
     if (path / META).is_file():
         with (path / META).open("rb") as meta_file:

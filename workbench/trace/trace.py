@@ -16,7 +16,7 @@ from workbench.trace.inside import is_inside, reaches_inside
 from workbench.trace.order import are_known
 from workbench.trace.step_names import step_and_stage
 
-MOST_SHOWN = 12  # stages in a trace's `repr`
+MAX_SHOWN = 12  # stages in a trace's `repr`
 
 
 class Trace(Mapping[str, np.ndarray]):
@@ -62,11 +62,11 @@ class Trace(Mapping[str, np.ndarray]):
 
     def __repr__(self) -> str:
         names = (
-            list(self) if len(self) <= MOST_SHOWN else [*list(self)[: MOST_SHOWN // 2], *list(self)[-MOST_SHOWN // 2 :]]
+            list(self) if len(self) <= MAX_SHOWN else [*list(self)[: MAX_SHOWN // 2], *list(self)[-MAX_SHOWN // 2 :]]
         )
         shapes = [f"{name} {dimensions(self[name].shape) or 'scalar'}" for name in names]
         if len(names) < len(self):
-            shapes.insert(MOST_SHOWN // 2, f"... {len(self) - len(names)} more ...")
+            shapes.insert(MAX_SHOWN // 2, f"... {len(self) - len(names)} more ...")
         return f"Trace({self.meta.get('model')}, {self.meta.get('runtime')}: {', '.join(shapes)})"
 
     def _repr_html_(self) -> str:

@@ -8,14 +8,14 @@ from workbench.core.options import option
 
 STACKS = ("auto", "encoder", "decoder", "cross", "tower", "llm")
 ATTENTION = ("heads", "mean", "rollout", "token")
-MOST_LAYERS = 10_000
+MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
 class ViewOptions:
     """The options of this project's views; each view names the options that it uses."""
 
-    layer: int | None = option(None, "a layer, counted from 0 (default: the last)", minimum=0, maximum=MOST_LAYERS)
+    layer: int | None = option(None, "a layer, counted from 0 (default: the last)", minimum=0, maximum=MAX_LAYERS)
     stack: str = option(
         "auto",
         "the stack of layers; cross is the attention from a decoder's tokens to the sound (auto: the model's main one)",

@@ -14,7 +14,7 @@ from workbench.core.errors import BadInput
 from workbench.core.phrases import dimensions
 from workbench.plots.layers import Axis, Layer
 
-MOST_NAMED = 5  # tokens that a note names
+MAX_NAMED = 5  # tokens that a note names
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +96,8 @@ def _missing_words(title: str, words: tuple[str, ...], other_words: tuple[str, .
 
 
 def _named(words: list[str]) -> str:
-    more = len(words) - MOST_NAMED
-    return ", ".join(map(repr, words[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    more = len(words) - MAX_NAMED
+    return ", ".join(map(repr, words[:MAX_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def _shapes_differ(first: Layer, second: Layer) -> BadInput:

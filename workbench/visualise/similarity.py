@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-MOST_ROWS = 512  # rows of a layer that are compared; more take seconds and change the third digit
+MAX_ROWS = 512  # rows of a layer that are compared; more take seconds and change the third digit
 
 
 def cka_matrix(first_layers: Sequence[np.ndarray], second_layers: Sequence[np.ndarray]) -> np.ndarray:
@@ -25,8 +25,8 @@ def cka_matrix(first_layers: Sequence[np.ndarray], second_layers: Sequence[np.nd
 
 
 def sampled(rows: int) -> np.ndarray:
-    """Returns the indices of at most `MOST_ROWS` of `rows` rows, evenly spread."""
-    return np.unique(np.linspace(0, rows - 1, MOST_ROWS).astype(np.int64)) if rows > MOST_ROWS else np.arange(rows)
+    """Returns the indices of at most `MAX_ROWS` of `rows` rows, evenly spread."""
+    return np.unique(np.linspace(0, rows - 1, MAX_ROWS).astype(np.int64)) if rows > MAX_ROWS else np.arange(rows)
 
 
 def _unit_gram(layer: np.ndarray) -> np.ndarray:

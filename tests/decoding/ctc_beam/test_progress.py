@@ -14,7 +14,7 @@ VOCABULARY, BLANK = 5, 2
 
 @pytest.mark.parametrize("at_once", [1, 3, 64])
 def test_every_frame_is_read_once_and_in_order(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_AT_ONCE", at_once)
+    monkeypatch.setattr(module, "MAX_AT_ONCE", at_once)
     rng = np.random.default_rng(at_once)
     batch = [rng.normal(size=(length, VOCABULARY)) for length in (11, 10, 4, 1)]
     expected = [log_probabilities(logits, VOCABULARY) for logits in batch]

@@ -10,7 +10,7 @@ import pytest
 from tests.support.ctc_problems import Problem, random_problem
 from workbench.core.errors import BadInput
 from workbench.decoding.ctc_beam import CtcDecoder, SearchOptions
-from workbench.decoding.ctc_beam.record import MOST_FRAMES, SearchRecord
+from workbench.decoding.ctc_beam.record import MAX_FRAMES, SearchRecord
 
 
 def narrow_problem(seed: int) -> Problem:
@@ -69,4 +69,4 @@ def test_cut_of_a_frame_is_the_lowest_surviving_score() -> None:
 
 def test_recording_a_search_over_too_many_frames_is_refused() -> None:
     with pytest.raises(BadInput, match="at most"):
-        CtcDecoder(2, 0).explain(np.zeros((MOST_FRAMES + 1, 2)))
+        CtcDecoder(2, 0).explain(np.zeros((MAX_FRAMES + 1, 2)))

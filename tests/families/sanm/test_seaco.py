@@ -17,7 +17,7 @@ from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.families.sanm.decoder import DecoderConfig
 from workbench.families.sanm.paraformer import ParaformerModel, ParaformerOptions, SeacoOptions, read_paraformer
-from workbench.families.sanm.seaco import FILTERED, MOST_HOTWORDS, SeacoConfig
+from workbench.families.sanm.seaco import FILTERED, MAX_HOTWORDS, SeacoConfig
 from workbench.families.vocabularies.funasr import Vocabulary
 from workbench.runtimes.pytorch.paraformer import open_paraformer
 
@@ -61,7 +61,7 @@ def test_without_a_list_words_are_pieces_or_characters() -> None:
     [
         (("魔法",), "hotword '魔法' has '法', which the model's vocabulary does not have"),
         (("a" * 101,), "has 101 tokens; expected at most 100"),
-        (("a",) * (MOST_HOTWORDS + 1), "hotwords has 5,001 words; expected at most 5,000"),
+        (("a",) * (MAX_HOTWORDS + 1), "hotwords has 5,001 words; expected at most 5,000"),
     ],
 )
 def test_hotwords_that_cannot_be_taken_are_refused(hotwords: tuple[str, ...], message: str) -> None:

@@ -15,7 +15,7 @@ from fastapi import FastAPI, HTTPException, Request
 from tests.support.coroutines import finished
 from workbench.embeddings import LIMIT
 from workbench.embeddings.payload import as_base64
-from workbench.runtimes.vllm.body import MAXIMUM_BODY, LimitedBody
+from workbench.runtimes.vllm.body import MAX_BODY, LimitedBody
 
 LIMIT_BYTES = 1000
 MESSAGE = "the request has more than 1 kB, the most that this server reads; expected less"
@@ -79,7 +79,7 @@ def test_body_above_the_limit_returns_413_with_a_message_before_it_is_read(form:
 
 
 def test_the_largest_embedding_fits() -> None:
-    assert len(as_base64(bytes(300_000))) * (LIMIT // 300_000) < MAXIMUM_BODY < LIMIT * 1.4
+    assert len(as_base64(bytes(300_000))) * (LIMIT // 300_000) < MAX_BODY < LIMIT * 1.4
 
 
 def test_other_errors_of_the_application_are_passed_on() -> None:

@@ -201,7 +201,7 @@ def test_long_text_beside_a_recording_is_refused(service: Service, http: TestCli
 
 
 def test_json_of_too_many_values_is_refused_before_it_fills_the_memory(http: TestClient) -> None:
-    body = b'{"messages": [' + b",".join([b"{}"] * (bodies.MOST_VALUES // 2 + 1)) + b"]}"
+    body = b'{"messages": [' + b",".join([b"{}"] * (bodies.MAX_VALUES // 2 + 1)) + b"]}"
     for path in ("/v1/chat/completions", "/v1/completions", "/v1/audio/speech", "/mcp"):
         answer = http.post(path, content=body)
         assert answer.status_code == 413 and "524,288 values" in answer.json()["error"]["message"]

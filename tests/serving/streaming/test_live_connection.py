@@ -12,7 +12,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from tests.support.coroutines import finished
 from workbench.serving.streaming import live_connection
-from workbench.serving.streaming.live_connection import MOST_RECEIVED, MOST_UNSENT, Connection
+from workbench.serving.streaming.live_connection import MAX_RECEIVED, MAX_UNSENT, Connection
 
 MESSAGE = {"type": "websocket.receive", "text": "{}"}
 
@@ -58,7 +58,7 @@ def test_client_is_not_heard_while_too_many_messages_wait_for_it() -> None:
             socket.reads.set()
             await asyncio.sleep(0.5)
             replying.cancel()
-        assert MOST_UNSENT <= heard_deaf < 2 * MOST_UNSENT < heard and socket.closed
+        assert MAX_UNSENT <= heard_deaf < 2 * MAX_UNSENT < heard and socket.closed
 
     finished(converse())
 
@@ -96,7 +96,7 @@ class SendingSocket(DeafSocket):
 
 def test_messages_are_received_ahead_within_a_limit() -> None:
     async def converse() -> None:
-        socket, most = SendingSocket(100), MOST_RECEIVED >> 20
+        socket, most = SendingSocket(100), MAX_RECEIVED >> 20
         connection = Connection(socket, idle_seconds=30)  # type: ignore[arg-type]
         async with connection.open():
             await asyncio.sleep(0.05)

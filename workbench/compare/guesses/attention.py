@@ -12,7 +12,7 @@ from workbench.core.phrases import counted
 
 _CLOSE = 2e-3
 _OTHER_SUM = 1e-3  # relative difference from 1 of a sum of weights that rounding does not explain
-_LEAST_WEIGHT = 1e-6  # of a key that one side sees and the other hides
+_MIN_WEIGHT = 1e-6  # of a key that one side sees and the other hides
 _USUAL_WIDTHS = range(16, 257, 4)  # of a head, where no stage shows its width
 
 
@@ -96,7 +96,7 @@ def _masked(r: np.ndarray, c: np.ndarray, visible_to_both: np.ndarray) -> Iterat
     """Yields another mask, if the weights of the keys that both sides see are in proportion."""
     # A weight may also be zero because its score is low.
     added, missing = (
-        int(each.any(axis=0).sum()) for each in ((c > _LEAST_WEIGHT) & (r == 0), (r > _LEAST_WEIGHT) & (c == 0))
+        int(each.any(axis=0).sum()) for each in ((c > _MIN_WEIGHT) & (r == 0), (r > _MIN_WEIGHT) & (c == 0))
     )
     if not added and not missing:
         return

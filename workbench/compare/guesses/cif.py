@@ -17,14 +17,14 @@ from workbench.core.phrases import enumerated
 
 WEIGHTS, TOKENS, FRAMES = "predictor.alphas", "predictor.embeddings", "encoder.output"
 _SAME = 1e-4  # difference of a factor from 1, or of a constant from 0, that is none
-_LEAST_FITTED = 8  # weights above zero that a fit of two numbers needs
-_MOST_VALUES = 1 << 24  # of tokens times frames
+_MIN_FITTED = 8  # weights above zero that a fit of two numbers needs
+_MAX_VALUES = 1 << 24  # of tokens times frames
 _SHARES = {"part": "its part of the weight", "whole": "its whole weight", "none": "no weight"}
 
 
 def cif(scene: Scene) -> Iterator[Guess]:
     """Yields other weights of frames, and other ways of adding frames up to tokens."""
-    if scene.stage == WEIGHTS and scene.reference.ndim == 1 and len(scene.reference) > _LEAST_FITTED:
+    if scene.stage == WEIGHTS and scene.reference.ndim == 1 and len(scene.reference) > _MIN_FITTED:
         yield from _weights(scene)
     elif scene.stage == TOKENS and {WEIGHTS, FRAMES} <= set(scene.before) and scene.reference.ndim == 2:
         yield from _tokens(scene)
@@ -40,7 +40,7 @@ def _weights(scene: Scene) -> Iterator[Guess]:
     yield guess(tail, np.append(r[:-1], c[-1]))
     fitted = (c > 0) & (r > 0)
     fitted[-1] = False
-    if fitted.sum() < _LEAST_FITTED or np.ptp(r[fitted]) == 0:
+    if fitted.sum() < _MIN_FITTED or np.ptp(r[fitted]) == 0:
         return
     factor, constant = (float(each) for each in np.polyfit(r[fitted], c[fitted], 1))
     other_factor, other_threshold = abs(factor - 1) > _SAME, abs(constant) > _SAME
@@ -67,7 +67,7 @@ def _tokens(scene: Scene) -> Iterator[Guess]:
         or frames.shape != reference_frames.shape
         or weights.ndim != 1
         or len(weights) != len(frames) + 1
-        or count * len(weights) > _MOST_VALUES
+        or count * len(weights) > _MAX_VALUES
     ):
         return
     right = _shares(np.asarray(reference_weights, np.float64), count)

@@ -13,7 +13,7 @@ import numpy as np
 from workbench.compare.guesses.guess import Guess, Scene, table
 
 STAGE, CODES = "codec.latents", "codec.codes"
-MOST_ROWS = 1 << 16
+MAX_ROWS = 1 << 16
 _MIN_REPEATS = 4  # rows whose code has come before, so that their difference is predicted
 
 
@@ -22,7 +22,7 @@ def codebooks(scene: Scene) -> Iterator[Guess]:
     if scene.stage != STAGE or CODES not in scene.reference_stages or CODES not in scene.candidate_stages:
         return
     codes = scene.reference_stages[CODES]
-    if codes.ndim != 2 or not len(codes) == len(scene.reference) <= MOST_ROWS:
+    if codes.ndim != 2 or not len(codes) == len(scene.reference) <= MAX_ROWS:
         return
     if not np.array_equal(codes, scene.candidate_stages[CODES]):
         return

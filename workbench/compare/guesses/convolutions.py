@@ -17,7 +17,7 @@ _INPUTS = ("attention.value", "fsmn_norm", "conv.gate")
 _REACHES = (7, 9, 18)  # frames before and after that are tried: those of kernels of 11, 15 and 33, and two more
 _MORE_ROWS = 8  # than taps
 _READ_ROWS = 256  # from which a kernel is read off
-_MOST_VALUES = 1 << 23  # of a stage
+_MAX_VALUES = 1 << 23  # of a stage
 _TRIED_ROWS = 16  # on which a known change is tried before it is a guess
 _SAME_KERNEL = 1e-3  # relative L2 of kernels that count as the same, at least
 _ROUNDINGS = 4  # times the allowed error by which the same kernels, read off, may differ
@@ -34,7 +34,7 @@ Kernel = np.ndarray
 
 def convolutions(scene: Scene) -> Iterator[Guess]:
     """Yields the convolution of the stage's input with another kernel."""
-    if scene.part not in ("fsmn", "depthwise") or scene.reference.ndim != 2 or scene.reference.size > _MOST_VALUES:
+    if scene.part not in ("fsmn", "depthwise") or scene.reference.ndim != 2 or scene.reference.size > _MAX_VALUES:
         return
     inputs = scene.input_named(*_INPUTS)
     if inputs is None or any(side.size != scene.reference.size or len(side) < 2 for side in inputs):

@@ -16,14 +16,14 @@ import numpy as np
 from workbench.compare.guesses.guess import FILTER_BANK, Guess, Scene, table
 
 _SAMPLES = 16000 * 20
-_LEAST_VALUES = 800
+_MIN_VALUES = 800
 _DEVIATION_MARGIN = 0.25  # the share by which measured and expected deviations may differ
 _STRATA = 6
 
 
 def dither(scene: Scene) -> Iterator[Guess]:
     """Yields dither, if the differences of a filter bank have its deviation, for weak and for strong sound alike."""
-    if scene.stage != FILTER_BANK or scene.reference.ndim != 2 or scene.reference.size < _LEAST_VALUES:
+    if scene.stage != FILTER_BANK or scene.reference.ndim != 2 or scene.reference.size < _MIN_VALUES:
         return
     mean, degrees = _noise(scene.reference.shape[1])
     r, c = table(scene.reference), table(scene.candidate)

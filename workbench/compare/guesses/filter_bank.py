@@ -18,14 +18,14 @@ from workbench.compare.guesses.mel_bank import FLOOR, LENGTH, LIBRARY, POINTS, S
 from workbench.core.phrases import enumerated
 
 _TRIED_ROWS = 24
-_MOST_CHANGES = 6
+_MAX_CHANGES = 6
 _NEARER = 0.8  # a change is kept if at most this share of the difference remains
 _LOWS = (MEL_LOW_HZ, 0.0, 40.0, 60.0, 64.0, 80.0, 125.0, 133.3333)  # Hz
 _ADDED = (1.0, 1e-3, 1e-5, 1e-6, 1e-8, 1e-9, 1e-10, 2.0**-24)  # to energies before the logarithm
 _ROUNDING = 16 * 2.0**-24  # relative L2 by which the reference may differ from its filter bank
 _LENGTHS = (LENGTH, 320, 480, 512, 256)
 _LONGEST = 1024  # samples
-_LEAST_SHIFT, _MOST_SHIFT = 40, 400
+_MIN_SHIFT, _MAX_SHIFT = 40, 400
 _FARTHEST, _STEP = 512, 8  # samples between the starts, and the lengths, that are tried first
 _NEAREST = 3  # of those, whose neighbours are tried next
 _PREEMPHASES = (*np.round(np.arange(0.8, 1.0, 0.005), 3).tolist(), 15 / 16, 31 / 32)
@@ -108,7 +108,7 @@ def _nearest(
 ) -> Bank | None:
     """Returns the filter bank that one change after another leads to; None if it is not the candidate's."""
     error = error_of(bank)
-    for _ in range(_MOST_CHANGES):
+    for _ in range(_MAX_CHANGES):
         if error <= allowed:
             return bank
         errors = [(error_of(each), each) for each in changes(bank)]
@@ -131,8 +131,8 @@ def _usual() -> list[Bank]:
 
 def _shifts(samples: int, frames: int) -> list[int]:
     """Returns the distances between frames that give so many of them, for windows of up to `_LONGEST` samples."""
-    least = max((samples - _LONGEST) // frames, _LEAST_SHIFT)
-    most = min(samples // max(frames - 1, 1) + 1, _MOST_SHIFT)
+    least = max((samples - _LONGEST) // frames, _MIN_SHIFT)
+    most = min(samples // max(frames - 1, 1) + 1, _MAX_SHIFT)
     return [shift for shift in range(least, most + 1) if shift != SHIFT]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 FILTER_BANK = "frontend.fbank"  # the stage of the log-mel filter bank
 SAMPLE_VALUES = 1 << 17  # number of values on which a guess is first tried
 BLOCK_VALUES = 1 << 20  # values at a time when a guess is tried on all rows
-_LEAST_ROWS = 16
+_MIN_ROWS = 16
 _FEW_SHARE, _CONTIGUOUS_SHARE = 0.1, 0.4  # of all places, anywhere or side by side
 _LISTED = 8  # places that a sentence lists
 
@@ -73,7 +73,7 @@ class Scene:
         """Rows on which guesses are tried first, spread over the stage."""
         count = len(self.candidate)
         width = max(self.candidate.size // max(count, 1), 1)
-        sample_count = min(count, max(_LEAST_ROWS, SAMPLE_VALUES // width))
+        sample_count = min(count, max(_MIN_ROWS, SAMPLE_VALUES // width))
         return np.unique(np.linspace(0, count - 1, sample_count).round().astype(int))
 
     @cached_property

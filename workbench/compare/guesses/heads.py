@@ -14,7 +14,7 @@ from workbench.core.softmax import softmax
 _PROJECTED = ("query", "key", "value")
 Entering = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Queries, keys and values [rows, heads, head width]."""
-_MOST_WEIGHTS = 1 << 22  # of a layer, for which the attention is computed again
+_MAX_WEIGHTS = 1 << 22  # of a layer, for which the attention is computed again
 
 
 def fused(scene: Scene) -> Iterator[Guess]:
@@ -64,7 +64,7 @@ def context(scene: Scene) -> Iterator[Guess]:
         return
     reference_inputs, candidate_inputs = inputs
     (q, k, _), as_weights, size = reference_inputs, scene.part == "weights", reference_inputs[0].shape[2] ** -0.5
-    if q.shape[1] * len(q) * len(k) > _MOST_WEIGHTS:
+    if q.shape[1] * len(q) * len(k) > _MAX_WEIGHTS:
         return
     shape = (q.shape[1], len(q), len(k)) if as_weights else (len(q), q.shape[1] * reference_inputs[2].shape[2])
     if scene.reference.shape != shape:

@@ -16,11 +16,11 @@ from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, relati
 
 EPSILONS = (1e-6, 1e-5, 1e-12, 1e-8, 1e-7, 1e-3, 1e-4, 0.0, 1e-2)
 _INPUTS = 3  # earlier stages that may be the norm's input
-_LEAST_ROWS = 4
+_MIN_ROWS = 4
 _VISIBLE = 1e-3  # share of the largest weight or bias: smaller changes are rounding
 _MINORITY = 0.1  # share of the channels
 _SAME_WEIGHT = 1e-4  # relative L2 of two weights that count as the same
-_MOST_NORMS = 64  # other norms that are looked at
+_MAX_NORMS = 64  # other norms that are looked at
 _ROWS_ELSEWHERE = 256  # rows of each norm from which its weight is read
 _CLEARLY = 0.7  # a norm fits better only if it leaves at most this share of the other's error
 
@@ -92,7 +92,7 @@ def _last_axis_rows(array: np.ndarray, rows: Rows) -> np.ndarray:
 
 def _read_off(x: np.ndarray, y: np.ndarray, scene: Scene) -> Norm | None:
     """Returns the norm that makes y of x; None if none does."""
-    if len(x) < _LEAST_ROWS or not np.isfinite(x).all():
+    if len(x) < _MIN_ROWS or not np.isfinite(x).all():
         return None
     if is_close(np.broadcast_to(y.mean(axis=0), y.shape), y, _VISIBLE):
         return None  # if all rows are alike, any norm fits
@@ -222,10 +222,10 @@ def _norm_with_parameters(scene: Scene, norm: Norm, parts: Sequence[str]) -> str
     order = [*scene.before[::-1], scene.stage, *scene.after]
     own_index = len(scene.before)
     indices = [n for n, name in enumerate(order) if "norm" in name.rpartition(".layers.")[2] and n != own_index]
-    for index in sorted(indices, key=lambda n: abs(n - own_index))[:_MOST_NORMS]:
+    for index in sorted(indices, key=lambda n: abs(n - own_index))[:_MAX_NORMS]:
         y = scene.reference_stages[order[index]]
         inputs = (scene.reference_stages[name] for name in order[:index][::-1])
-        if y.ndim < 2 or y.shape[-1] != len(norm.weight) or len(y) < _LEAST_ROWS:
+        if y.ndim < 2 or y.shape[-1] != len(norm.weight) or len(y) < _MIN_ROWS:
             continue
         rows = np.unique(np.linspace(0, len(y) - 1, min(len(y), _ROWS_ELSEWHERE)).round().astype(int))
         for x in islice((each for each in inputs if each.shape == y.shape), _INPUTS):
@@ -241,7 +241,7 @@ def extra_norms(scene: Scene) -> Iterator[Guess]:
     if scene.reference.ndim < 2 or scene.reference.shape[-1] < 4:
         return
     r, c = _last_axis_rows(scene.reference, scene.sample), _last_axis_rows(scene.candidate, scene.sample)
-    if len(r) < 2 * _LEAST_ROWS:
+    if len(r) < 2 * _MIN_ROWS:
         return
     for norm in (_read_off(r, c, scene), _row_normalisation(r, c, scene)):
         if norm is not None and not is_close(r, c, scene.allowed):

@@ -9,8 +9,8 @@ import numpy as np
 from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, is_few, is_range, listed, table, units_of
 
 _SHIFTS = (1, -1, 2, -2)
-_LEAST_SHIFTED, _MOST_SHIFTED = 16, 1 << 22  # rows of a stage whose shift is looked for
-_MOST_MATCHED = 4096  # rows or channels; each is compared with each
+_MIN_SHIFTED, _MAX_SHIFTED = 16, 1 << 22  # rows of a stage whose shift is looked for
+_MAX_MATCHED = 4096  # rows or channels; each is compared with each
 _MATCHED_VALUES = 64  # of each row or channel, for that
 _SORTED = 8  # rows, or channels, whose sorted values are compared
 
@@ -45,7 +45,7 @@ def orders(scene: Scene) -> Iterator[Guess]:
 def _likeliest_shift(scene: Scene) -> list[int]:
     """Returns by how many rows the candidate comes late; empty if half of what varies would be shifted out."""
     count = len(scene.reference)
-    if not _LEAST_SHIFTED <= count <= _MOST_SHIFTED:
+    if not _MIN_SHIFTED <= count <= _MAX_SHIFTED:
         return []
     width = scene.reference.size // count
     mixture = np.random.default_rng(0).standard_normal(min(width, _MATCHED_VALUES))
@@ -117,7 +117,7 @@ def _signs(scene: Scene) -> Iterator[Guess]:
 def _channels(scene: Scene) -> np.ndarray | None:
     """Returns the order of channels, if the candidate has the reference's in another order."""
     r, c = scene.pair
-    if not 2 <= r.shape[1] <= _MOST_MATCHED or not len(r):
+    if not 2 <= r.shape[1] <= _MAX_MATCHED or not len(r):
         return None
     first_rows = slice(0, _SORTED)
     if not is_close(np.sort(r[first_rows], axis=1), np.sort(c[first_rows], axis=1), 2 * scene.allowed):
@@ -155,7 +155,7 @@ def _some_columns(scene: Scene) -> tuple[np.ndarray, np.ndarray] | None:
     too many rows, or values that are not finite.
     """
     count = len(scene.reference)
-    if not 2 <= count <= _MOST_MATCHED:
+    if not 2 <= count <= _MAX_MATCHED:
         return None
     flat = [np.asarray(side).reshape(count, -1) for side in (scene.reference, scene.candidate)]
     width = flat[0].shape[1]

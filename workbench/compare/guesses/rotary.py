@@ -16,8 +16,8 @@ from workbench.trace.step_names import step_and_stage
 
 _BASES = (10000.0, 500000.0, 1000000.0, 100000.0, 50000.0, 20000.0, 5000000.0, 1000.0)
 _SHIFTS = (1, -1, 2, -2)
-_MOST_CACHE_SHIFT = 9  # a shift in a row of a cache is tried if it is smaller, or leads to position 0
-_LEAST_RATE = 1e-3  # radians in a row that can be read off
+_MAX_CACHE_SHIFT = 9  # a shift in a row of a cache is tried if it is smaller, or leads to position 0
+_MIN_RATE = 1e-3  # radians in a row that can be read off
 _SAME_ANGLES = 1e-4
 Complex = np.ndarray
 """[rows, heads, pairs]: the two channels of a pair as one complex number."""
@@ -89,7 +89,7 @@ def rotary(scene: Scene) -> Iterator[Guess]:
             yield guess("RoPE base", f"RoPE has the base {base:.0f}, {reference_clause}", rotations)
     yield from _partial(scene, layout, candidate_input, rates, reference_base)
     # Fast pairs may have turned by more than half a circle in a row, and slow ones show too few digits.
-    measurable = (np.abs(rates) > _LEAST_RATE) & (np.abs(rates) < 1.5)
+    measurable = (np.abs(rates) > _MIN_RATE) & (np.abs(rates) < 1.5)
     if measurable.any():
         times = np.angle(candidate_angles[1] * candidate_angles[0].conj())[measurable] / rates[measurable]
         for digits in (2, 4):
@@ -168,7 +168,7 @@ def _of_cache(scene: Scene) -> Iterator[Guess]:
     if not len(places) or not is_few(places, len(r)):
         return
     first, pairs = int(places[0]), r.shape[2] // 2
-    shifts = dict.fromkeys((*_SHIFTS, *(sign * n for n in range(3, _MOST_CACHE_SHIFT) for sign in (1, -1)), -first))
+    shifts = dict.fromkeys((*_SHIFTS, *(sign * n for n in range(3, _MAX_CACHE_SHIFT) for sign in (1, -1)), -first))
     for paired, unpaired in _LAYOUTS.values():
         for base, shift in product(_BASES, (each for each in shifts if each)):
             factors = np.exp(1j * shift * base ** (-np.arange(pairs) / pairs))
@@ -184,7 +184,7 @@ def _round_bases(angles: Complex) -> list[float]:
     """Returns round numbers near the base that the angles of the first two rows show; empty if they show none."""
     rates = np.angle(angles[1] * angles[0].conj())
     pairs = len(rates)
-    measurable = np.flatnonzero((rates > _LEAST_RATE) & (np.arange(pairs) > 0))
+    measurable = np.flatnonzero((rates > _MIN_RATE) & (np.arange(pairs) > 0))
     if not len(measurable):
         return []
     base = float(np.exp(np.median(-np.log(rates[measurable]) * pairs / measurable)))

@@ -18,9 +18,9 @@ _LINEAR = ("query", "key", "value", "output", "gate", "up", "down", "logits")
 _CLOSE = 2e-4
 _LOUDEST = 30.0  # change of a filter bank's logarithms that another volume of the sound may explain
 _ROUNDINGS = 4  # times the allowed error that a fitted number may be off
-_MOST_NOISE = 0.1  # of a factor
+_MAX_NOISE = 0.1  # of a factor
 _STANDS_OUT = 1e-3  # of the largest change: smaller ones are rounding
-_MOST_VALUES = 1 << 24  # of a stage whose rows are fitted
+_MAX_VALUES = 1 << 24  # of a stage whose rows are fitted
 _FULL_SCALE = 32768
 _BFLOAT16, _FLOAT16 = 2.0**-8, 2.0**-11  # unit roundoff
 _STEPS = 4  # roundings of a type that the error of a stage computed in it may take
@@ -164,8 +164,8 @@ def _noise(scene: Scene, r: np.ndarray, axis: int) -> _Noise:
     """Returns what rounding does to the fits of a table, summed over an axis."""
     absolute = _ROUNDINGS * scene.allowed * math.sqrt(float(np.square(r).mean()))
     sizes = np.sqrt(np.square(r).mean(axis=axis))
-    relative = np.divide(absolute, sizes, out=np.full_like(sizes, _MOST_NOISE), where=sizes > 0)
-    return _Noise(absolute, np.minimum(relative, _MOST_NOISE))
+    relative = np.divide(absolute, sizes, out=np.full_like(sizes, _MAX_NOISE), where=sizes > 0)
+    return _Noise(absolute, np.minimum(relative, _MAX_NOISE))
 
 
 def _zeros(factors: np.ndarray, noise: np.ndarray, unit: str) -> str:
@@ -181,7 +181,7 @@ def _zeros(factors: np.ndarray, noise: np.ndarray, unit: str) -> str:
 
 def row_scales(scene: Scene) -> Iterator[Guess]:
     """Yields a factor, or a constant, of each row."""
-    if scene.pair[0].shape[1] < _FITTED or scene.reference.size > _MOST_VALUES:
+    if scene.pair[0].shape[1] < _FITTED or scene.reference.size > _MAX_VALUES:
         return
     r, c = table(scene.reference), table(scene.candidate)
     square = (r * r).sum(axis=1)

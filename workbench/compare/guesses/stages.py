@@ -11,7 +11,7 @@ import numpy as np
 from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, relative_l2, table
 from workbench.trace.inside import layer_and_part
 
-_MOST_FEATURES = 1 << 24  # values whose mean and deviation are computed
+_MAX_FEATURES = 1 << 24  # values whose mean and deviation are computed
 _NEAREST = 12  # stages that may be missing as an addend
 _TIMES = {-1.0: "lacks", 1.0: "has twice", -0.5: "has half of", 0.5: "has one and a half times", -2.0: "subtracts"}
 
@@ -212,7 +212,7 @@ def cmvn(scene: Scene) -> Iterator[Guess]:
 def _own_statistics(scene: Scene) -> Iterator[Guess]:
     """Yields features normalised by the recording's own mean and deviation, where the reference's are not."""
     inputs = scene.inputs(1)
-    if scene.stage != "frontend.features" or scene.reference.size > _MOST_FEATURES or not inputs:
+    if scene.stage != "frontend.features" or scene.reference.size > _MAX_FEATURES or not inputs:
         return
     [(_, _, candidate_input)] = inputs
     x = table(candidate_input)

@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench.compare.measures import as_table, measure
 
-_LEAST_SIZE_SHARE = 0.01  # share of the usual size; relative errors of smaller positions have no meaning
+_MIN_SIZE_SHARE = 0.01  # share of the usual size; relative errors of smaller positions have no meaning
 _BLOCK_VALUES = 1 << 22  # values that are sorted at a time
 _AMPLIFIED = 2.0  # multiple of the median error from which a position does not count for `steady`
 
@@ -42,7 +42,7 @@ def distances(truth: Any, side: Any) -> Distances:
         return Distances(relative_l2, relative_l2, relative_l2)
     typical = float(np.median(measures.by_position[has_size] / sizes[has_size]))
     relative = np.where(
-        has_size, measures.by_position / np.maximum(sizes, _LEAST_SIZE_SHARE * measures.reference_rms), 0.0
+        has_size, measures.by_position / np.maximum(sizes, _MIN_SIZE_SHARE * measures.reference_rms), 0.0
     )
     worst = int(relative.argmax())
     return Distances(relative_l2, typical, float(relative[worst]), worst)

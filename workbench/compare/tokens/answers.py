@@ -26,7 +26,7 @@ TEMPERATURES, CANDIDATES = "answer.temperatures", "answer.candidates"
 SETTINGS = (TEMPERATURES, CANDIDATES)
 """Stages that hold how ids were chosen. No arithmetic changes them."""
 FOLLOWING = ("codec.codes", "codec.latents", "codec.audio")  # stages that are made of the ids
-LEAST_NOISE = 1e-4  # of float32; under the preset `exact`, too, rounding may decide a near tie
+MIN_NOISE = 1e-4  # of float32; under the preset `exact`, too, rounding may decide a near tie
 _NO_ID = -1
 _RUN = 3  # ids that must agree after an omitted id; one is enough after a special token
 
@@ -266,11 +266,11 @@ def _choice(
     )
     if choice is None:
         return None, False
-    noise = max(tolerances.preset.limits.relative_l2, LEAST_NOISE) * guidance_of(reference.meta)
+    noise = max(tolerances.preset.limits.relative_l2, MIN_NOISE) * guidance_of(reference.meta)
     heats = [_value(trace, TEMPERATURES, position, stream) for trace in (reference, candidate)]
     if not any(heats):
         return choice, choice.is_near_tie(noise)
-    if not math.isclose(*heats, rel_tol=LEAST_NOISE):
+    if not math.isclose(*heats, rel_tol=MIN_NOISE):
         return choice, False
     return choice, _is_near_tie_of_draws(reference, candidate, position, stream, choice, noise, heats[0])
 

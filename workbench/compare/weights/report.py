@@ -10,7 +10,7 @@ from typing import Any
 from workbench.compare.weights.tensor import WeightDifference
 from workbench.core.phrases import counted
 
-MOST_CLAUSES = 4  # differences that the sentence names
+MAX_CLAUSES = 4  # differences that the sentence names
 _SMALLEST_GROUP = 3  # fewest tensors with one cause that are named together
 _MOVES = ("layers", "names")
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -46,11 +46,11 @@ class WeightReport:
                 "differ; it may come from another checkpoint."
             )
         clauses = self.clauses
-        omitted_count = len(clauses) - MOST_CLAUSES
+        omitted_count = len(clauses) - MAX_CLAUSES
         listed_clauses = (
             clauses
             if omitted_count <= 0
-            else [*clauses[:MOST_CLAUSES], f"and {counted(omitted_count, 'more difference')}"]
+            else [*clauses[:MAX_CLAUSES], f"and {counted(omitted_count, 'more difference')}"]
         )
         return f"In {self.file}, {'; '.join(listed_clauses)}."
 

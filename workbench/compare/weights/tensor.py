@@ -54,7 +54,7 @@ SMALLEST_SCALE = 2.0**-17  # of a block, whose scale is in half precision, times
 # factor must be clear, and a difference without a cause must be large.
 CLEAR_FACTOR = 0.4  # least distance from 1
 LARGE, LARGE_IN_FEW_BITS = 0.5, 1.2  # least relative L2 of a tensor
-MOST_ROWS = 4096  # most rows that are looked for among all rows
+MAX_ROWS = 4096  # most rows that are looked for among all rows
 _CHUNK = 256  # rows that are looked for at a time
 
 
@@ -247,7 +247,7 @@ def _changes_of_parts(
     if wrong.shape[1] > 1 and (sentence := _blocks(checkpoint_rows, file_rows, wrong, type_name)):
         yield WeightDifference(name, "factor", sentence)
         return
-    if is_matrix and len(rows) <= MOST_ROWS:
+    if is_matrix and len(rows) <= MAX_ROWS:
         sources = nearest_rows(file_part, checkpoint_rows)
         if len(np.unique(sources)) == len(rows) and fits(
             checkpoint_rows[sources], file_part, type_name, checkpoint_part
@@ -256,7 +256,7 @@ def _changes_of_parts(
             order[rows] = sources
             yield WeightDifference(name, "rows", in_another_order("row", order))
             return
-    if is_matrix and checkpoint_rows.shape[1] <= MOST_ROWS:
+    if is_matrix and checkpoint_rows.shape[1] <= MAX_ROWS:
         sources = nearest_rows(file_rows.T, checkpoint_rows.T)
         if len(np.unique(sources)) == len(sources) and fits(
             checkpoint_rows[:, sources], file_rows, type_name, checkpoint_rows

@@ -30,7 +30,7 @@ RowReader = Callable[[int, int], np.ndarray]
 """Returns the rows from the first to before the last of a table, float32 [rows, values]."""
 
 STEP = 1 << 22  # values that are compared at a time
-MOST_SAMPLED = 32  # wrong rows that suggest a cause
+MAX_SAMPLED = 32  # wrong rows that suggest a cause
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def table_difference(table: Table, others: Iterable[tuple[str, RowReader]]) -> W
         return None
     if infinite:
         return WeightDifference(table.name, "values", f"holds {counted(infinite, 'infinite or NaN value')}")
-    sample = wrong_rows[np.unique(np.linspace(0, len(wrong_rows) - 1, MOST_SAMPLED).astype(int))]
+    sample = wrong_rows[np.unique(np.linspace(0, len(wrong_rows) - 1, MAX_SAMPLED).astype(int))]
     cause = next(_causes(table, wrong_rows, sample, others), None)
     if cause is not None:
         return cause

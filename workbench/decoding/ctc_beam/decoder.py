@@ -19,14 +19,14 @@ from workbench.decoding.ctc_beam.lexicon import Lexicon
 from workbench.decoding.ctc_beam.logits import Frames, log_probabilities
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_beam.phrases import Phrases
-from workbench.decoding.ctc_beam.record import MOST_FRAMES, SearchRecord
+from workbench.decoding.ctc_beam.record import MAX_FRAMES, SearchRecord
 from workbench.decoding.ctc_beam.recording import Recorder
 from workbench.decoding.ctc_beam.results import ask_ends, hypotheses
 from workbench.decoding.ctc_beam.rows import Rows
 from workbench.decoding.ctc_beam.search import Search
 from workbench.decoding.language_model import LanguageModel
 
-MOST_WIDER = 3  # retries with a beam four times as wide, if there are fewer hypotheses than requested
+MAX_WIDER = 3  # retries with a beam four times as wide, if there are fewer hypotheses than requested
 
 
 class SearchState:
@@ -124,7 +124,7 @@ class CtcDecoder:
         if len(n_best) >= self.options.nbest or not rows.crowded[utterance]:
             return n_best
         size = max(self.options.beam_size, self.options.nbest)
-        for _ in range(MOST_WIDER):
+        for _ in range(MAX_WIDER):
             size *= 4
             search = self._new_search(size)
             rows = search.begin(1)
@@ -166,10 +166,10 @@ class CtcDecoder:
 
         The search takes the same decisions as `decode`, but is slower, because it scores every candidate.
 
-        Raises `BadInput` for logits that cannot be used, or more than MOST_FRAMES frames.
+        Raises `BadInput` for logits that cannot be used, or more than MAX_FRAMES frames.
         """
-        if len(np.asarray(logits)) > MOST_FRAMES:
-            raise BadInput(f"the logits have {len(logits)} frames; a recorded search takes at most {MOST_FRAMES}")
+        if len(np.asarray(logits)) > MAX_FRAMES:
+            raise BadInput(f"the logits have {len(logits)} frames; a recorded search takes at most {MAX_FRAMES}")
         rows = self._search.begin(1)
         recorder = Recorder(self._knowledge, rows)
         self._search.run(rows, [Frames(logits, self.vocabulary)], recorder)

@@ -44,7 +44,7 @@ The second number is for a search without language. It is enough to always find 
 pairs, at most `size` lead to hypotheses that are in the beam already, and at most `size` repeat a token, so that their
 real score is lower. If the beam holds everything, there are fewer than 2 x size pairs, so none is left out.
 """
-LEAST_PAIRS = 128
+MIN_PAIRS = 128
 """The least number of these pairs: in a narrow beam, language may still choose among many tokens."""
 
 
@@ -97,7 +97,7 @@ class Extender:
         has_language_score = (
             knowledge.token_lm is not None or knowledge.spelling is not None or knowledge.phrases is not None
         )
-        self._pair_limit = max((BREADTH if has_language_score else BREADTH_WITHOUT_LANGUAGE) * size, LEAST_PAIRS)
+        self._pair_limit = max((BREADTH if has_language_score else BREADTH_WITHOUT_LANGUAGE) * size, MIN_PAIRS)
         # The columns that a token or a word may change.
         self._ints, self._floats = [LENGTH], []
         if knowledge.phrases is not None:

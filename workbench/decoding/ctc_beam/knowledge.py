@@ -26,7 +26,7 @@ from workbench.decoding.ctc_beam.rows import (
 from workbench.decoding.ctc_beam.spelling import Spelling
 from workbench.decoding.language_model import LanguageModel, TellsLargest, TellsUnigrams
 
-LEAST_EXPECTED = -50.0  # ln P: a word that never comes first may still be likely after another
+MIN_EXPECTED = -50.0  # ln P: a word that never comes first may still be likely after another
 
 Columns = dict[int, np.ndarray]  # of some hypotheses: a column's name in `rows.py`, and its values [n]
 
@@ -85,7 +85,7 @@ class Knowledge:
         model: object = self.word_lm
         if self.options.gamma < 0 or not isinstance(model, TellsUnigrams):
             return None
-        expected: np.ndarray = self.options.gamma * np.maximum(model.unigrams, LEAST_EXPECTED)
+        expected: np.ndarray = self.options.gamma * np.maximum(model.unigrams, MIN_EXPECTED)
         return expected
 
     def language(self, ints: Columns, floats: Columns) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from workbench.decoding.ctc_beam.logits import Frames
 
 VALUES_AT_ONCE = 1 << 17  # of a block of frames, so that it stays in the processor's cache
-MOST_AT_ONCE = 64  # frames of a block
+MAX_AT_ONCE = 64  # frames of a block
 
 
 class Progress:
@@ -25,7 +25,7 @@ class Progress:
         self._recordings, self._vocabulary, self._blank = recordings, vocabulary, blank
         count = len(recordings)
         longest = len(recordings[0]) if count else 0
-        self._size = size = min(longest, MOST_AT_ONCE, max(VALUES_AT_ONCE // vocabulary, 1))
+        self._size = size = min(longest, MAX_AT_ONCE, max(VALUES_AT_ONCE // vocabulary, 1))
         self._blocks = np.zeros((count, size, vocabulary))
         self._blanks = np.zeros(count * size)
         self._tops = np.zeros(count * size)  # the best log-probability of a token in each frame

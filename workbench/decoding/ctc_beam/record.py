@@ -11,8 +11,8 @@ import numpy as np
 
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 
-MOST_FRAMES = 6000  # frames of a recorded search
-MOST_ACTIVE, MOST_PRUNED = 64, 32  # hypotheses recorded for each frame
+MAX_FRAMES = 6000  # frames of a recorded search
+MAX_ACTIVE, MAX_PRUNED = 64, 32  # hypotheses recorded for each frame
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Scores:
 class FrameRecord:
     """What one frame did to the beam."""
 
-    active: Scores  # at most MOST_ACTIVE
-    pruned: Scores  # the best candidates that were dropped; at most MOST_PRUNED
+    active: Scores  # at most MAX_ACTIVE
+    pruned: Scores  # the best candidates that were dropped; at most MAX_PRUNED
     active_count: int
     pruned_count: int  # candidates with a probability above 0 that were dropped, recorded or not
     cut: float  # the score of the last hypothesis that was kept; pruned ones are below it

@@ -7,7 +7,7 @@ import numpy as np
 from workbench.decoding.ctc_beam.candidates import Extensions, UnextendedRows
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
-from workbench.decoding.ctc_beam.record import MOST_ACTIVE, MOST_PRUNED, FrameRecord, Scores, SearchRecord
+from workbench.decoding.ctc_beam.record import MAX_ACTIVE, MAX_PRUNED, FrameRecord, Scores, SearchRecord
 from workbench.decoding.ctc_beam.rows import (
     EARNED,
     HISTORY,
@@ -62,7 +62,7 @@ class Recorder:
         dropped_extensions = np.flatnonzero(is_not_chosen & (extensions.score > -np.inf))
         self._pruned_count = len(dropped_rows) + len(dropped_extensions)
         dropped_scores = np.concatenate([unextended.score[dropped_rows], extensions.score[dropped_extensions]])
-        best = np.argsort(-dropped_scores, kind="stable")[:MOST_PRUNED]
+        best = np.argsort(-dropped_scores, kind="stable")[:MAX_PRUNED]
         dropped_rows, dropped_extensions = (
             dropped_rows[best[best < len(dropped_rows)]],
             dropped_extensions[best[best >= len(dropped_rows)] - len(dropped_rows)],
@@ -75,7 +75,7 @@ class Recorder:
         all_ints = {name: np.concatenate([ints[name][dropped_rows], new_ints[name]]) for name in INTS}
         all_floats = {name: np.concatenate([floats[name][dropped_rows], new_floats[name]]) for name in FLOATS}
         self._pruned = self._scores(
-            ids, np.concatenate([unextended.mass[dropped_rows], candidates.mass]), all_ints, all_floats, MOST_PRUNED
+            ids, np.concatenate([unextended.mass[dropped_rows], candidates.mass]), all_ints, all_floats, MAX_PRUNED
         )
 
     def after_frame(self, rows: Rows) -> None:
@@ -88,7 +88,7 @@ class Recorder:
             floats[MASS],
             {name: ints[name] for name in INTS},
             {name: floats[name] for name in FLOATS},
-            MOST_ACTIVE,
+            MAX_ACTIVE,
         )
         assert self._pruned is not None
         self._frames.append(

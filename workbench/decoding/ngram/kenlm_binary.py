@@ -22,7 +22,7 @@ from workbench.formats.text_files import check_stored
 
 MAGIC = b"mmap lm http://kheafield.com/code"
 """The bytes at the beginning of KenLM's binary files."""
-MOST_CACHED = 1 << 20  # answers
+MAX_CACHED = 1 << 20  # answers
 
 
 def is_kenlm_binary(path: Path) -> bool:
@@ -108,7 +108,7 @@ class KenlmModel:
 
     def _advance(self, state: int, symbol: int) -> tuple[float, int]:
         if (state, symbol) not in self._cache:
-            if len(self._cache) == MOST_CACHED:
+            if len(self._cache) == MAX_CACHED:
                 self._cache.clear()
             next_state = self._new_state()
             log10 = self._model.BaseScore(self._states[state], self._symbols[symbol], next_state)

@@ -27,7 +27,7 @@ WAV, BESIDE_WAV = "wav", "transcript"  # AISHELL: the folder of its recordings, 
 TIMIT_LABELS = (".PHN", ".phn", ".WRD", ".wrd")  # endings of files beside a recording of TIMIT
 TIMIT_SAMPLES = re.compile(r"\s*[0-9]+ +[0-9]+ +")
 """The numbers of the first and the last sample, which begin each text of TIMIT: `0 63488 She had`."""
-MOST_NAMED = 12  # lists that an error names
+MAX_NAMED = 12  # lists that an error names
 LONGEST = 4 * LONGEST_TEXT + 1  # bytes of a transcript
 SPEAKERS = (
     re.compile(r"([0-9]+)[-_][0-9]+[-_][0-9]+"),  # LibriSpeech and MLS: SPEAKER-CHAPTER-NUMBER, SPEAKER_BOOK_NUMBER
@@ -51,11 +51,11 @@ def listing_of(path: Path) -> Listing:
     try:
         if path.is_dir():
             names = sorted(each.relative_to(path).as_posix() for each in files_below(path))
-            return Listing(_of_users(names), lambda name: (path / name).open("rb").read(_most_bytes(name)))
+            return Listing(_of_users(names), lambda name: (path / name).open("rb").read(_max_bytes(name)))
         if path.suffix.lower() == ".zip":
             archive = zipfile.ZipFile(path)
             inside = {each.filename: each for each in named_members(archive)}
-            return Listing(_of_users(sorted(inside)), lambda name: archive.open(inside[name]).read(_most_bytes(name)))
+            return Listing(_of_users(sorted(inside)), lambda name: archive.open(inside[name]).read(_max_bytes(name)))
         members: dict[
             str, bytes
         ] = {}  # transcripts are kept, because going back in a compressed archive reads it again
@@ -63,13 +63,13 @@ def listing_of(path: Path) -> Listing:
             for member in tar:
                 if member.isfile():
                     text = member.name.lower().endswith((*TRANSCRIPTS, LISTED)) and tar.extractfile(member)
-                    members[member.name] = text.read(_most_bytes(member.name)) if text else b""
+                    members[member.name] = text.read(_max_bytes(member.name)) if text else b""
         return Listing(_of_users(sorted(members)), members.__getitem__)
     except (*DAMAGE, OSError) as error:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
 
 
-def _most_bytes(name: str) -> int:
+def _max_bytes(name: str) -> int:
     return LARGEST_TEXT if name.endswith(LISTED) or NAMED_LIST.search(name) else LONGEST
 
 
@@ -120,8 +120,8 @@ def folder_rows(path: Path) -> Rows:
 
 def _without_transcripts(path: Path, lists: Sequence[str]) -> BadInput:
     """Returns the error for a folder or an archive whose texts are in lists with columns, each a corpus of its own."""
-    omitted = [f"{len(lists) - MOST_NAMED} more"] if len(lists) > MOST_NAMED else []
-    named, advice = enumerated([*lists[:MOST_NAMED], *omitted]), "give that list" if len(lists) == 1 else "give one"
+    omitted = [f"{len(lists) - MAX_NAMED} more"] if len(lists) > MAX_NAMED else []
+    named, advice = enumerated([*lists[:MAX_NAMED], *omitted]), "give that list" if len(lists) == 1 else "give one"
     return BadInput(
         f"{path} has no transcripts beside its recordings, but the list{'s' * (len(lists) > 1)} {named}; "
         f"{'' if path.is_dir() else 'unpack it and '}{advice}"

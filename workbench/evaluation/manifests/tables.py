@@ -20,7 +20,7 @@ from workbench.evaluation.manifests.found import (
 )
 from workbench.evaluation.places import SOUNDS
 
-MOST_LINES = 100  # lines of one row, whose text may hold line breaks
+MAX_LINES = 100  # lines of one row, whose text may hold line breaks
 CLIPS = "clips/"  # where Common Voice's recordings lie, which its lists do not say
 COMMON_VOICE = {"client_id", "path", "sentence"}
 
@@ -102,8 +102,8 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        if len(self._row) == MOST_LINES:
-            raise csv.Error(f"it goes on for more than {MOST_LINES} lines")
+        if len(self._row) == MAX_LINES:
+            raise csv.Error(f"it goes on for more than {MAX_LINES} lines")
         line = self._back.popleft() if self._back else next(self._file)
         self._row.append(line)
         self.number += 1

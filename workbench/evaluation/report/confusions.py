@@ -15,8 +15,8 @@ import numpy as np
 from workbench.evaluation.report.columns import Columns
 from workbench.text.rates import Score, score
 
-MOST_ALIGNED = 5000  # recordings of one model; more are spread evenly over the corpus
-MOST_SHOWN = 20  # of each kind
+MAX_ALIGNED = 5000  # recordings of one model; more are spread evenly over the corpus
+MAX_SHOWN = 20  # of each kind
 
 Key = TypeVar("Key")
 
@@ -56,8 +56,8 @@ def confusions(columns: Columns) -> list[Confusions]:
     for place, model in enumerate(columns.models):
         rows = np.flatnonzero(np.nan_to_num(errors[:, place]) > 0)
         wrong = len(rows)
-        if wrong > MOST_ALIGNED:
-            rows = rows[np.linspace(0, wrong - 1, MOST_ALIGNED).astype(int)]
+        if wrong > MAX_ALIGNED:
+            rows = rows[np.linspace(0, wrong - 1, MAX_ALIGNED).astype(int)]
         found.append(_counted(model, (_score(columns, model, row) for row in rows), len(rows), wrong))
     return found
 
@@ -95,4 +95,4 @@ def _counted(model: str, scores: Iterable[Score], aligned: int, wrong: int) -> C
 
 def _most_frequent(counter: Counter[Key]) -> list[tuple[Key, int]]:
     """Returns the most frequent keys with their counts; equal counts are in alphabetical order."""
-    return sorted(counter.items(), key=lambda pair: (-pair[1], str(pair[0])))[:MOST_SHOWN]
+    return sorted(counter.items(), key=lambda pair: (-pair[1], str(pair[0])))[:MAX_SHOWN]

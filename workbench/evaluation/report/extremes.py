@@ -6,10 +6,10 @@ import numpy as np
 
 from workbench.evaluation.report.columns import Columns
 
-MOST_RECORDINGS = 20  # recordings of each kind
+MAX_RECORDINGS = 20  # recordings of each kind
 
 
-def worst(columns: Columns, count: int = MOST_RECORDINGS) -> list[int]:
+def worst(columns: Columns, count: int = MAX_RECORDINGS) -> list[int]:
     """Returns the rows with the highest rates over all models together; of equal ones those with more errors first."""
     errors = np.nan_to_num(columns.errors()).sum(axis=1)
     units = np.nan_to_num(columns.units()).sum(axis=1)
@@ -17,7 +17,7 @@ def worst(columns: Columns, count: int = MOST_RECORDINGS) -> list[int]:
     return [int(row) for row in order[:count] if errors[row] > 0]
 
 
-def most_different(columns: Columns, count: int = MOST_RECORDINGS) -> list[int]:
+def most_different(columns: Columns, count: int = MAX_RECORDINGS) -> list[int]:
     """Returns the rows on which the rates of two models are farthest apart; none for a single model."""
     if len(columns.models) < 2 or not len(columns):
         return []

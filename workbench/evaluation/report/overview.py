@@ -12,7 +12,7 @@ from workbench.evaluation.report.columns import Columns
 from workbench.evaluation.statistics import Blocks, Difference, Interval, blocks_of, differences, rate_intervals
 from workbench.text.rates import RateName
 
-MOST_GROUPS = 30  # of one breakdown; the worst ones are kept
+MAX_GROUPS = 30  # of one breakdown; the worst ones are kept
 GROUP_DRAWS = 1000  # of an interval in a breakdown
 SECONDS = (0.0, 2.0, 5.0, 10.0, 20.0, 30.0)  # where the groups by duration begin
 UNITS = (0, 1, 4, 9, 16, 31, 61)  # where the groups by length of the reference begin
@@ -230,7 +230,7 @@ def _breakdown(columns: Columns, title: str, of: Sequence[str], order: Sequence[
         speakers = [None if title == "Speaker" else columns.utterances[row].speaker for row in rows]
         intervals = rate_intervals(errors[rows], units[rows], blocks_of(speakers), draws=GROUP_DRAWS, seed=seed)
         groups.append(Group(name, len(rows), tuple(intervals)))
-    if len(groups) > MOST_GROUPS:
-        worst = sorted(groups, key=lambda each: -max((value.rate or 0.0) for value in each.intervals))[:MOST_GROUPS]
-        return Breakdown(f"{title}: the {MOST_GROUPS} with the highest rates", tuple(worst), len(groups) - MOST_GROUPS)
+    if len(groups) > MAX_GROUPS:
+        worst = sorted(groups, key=lambda each: -max((value.rate or 0.0) for value in each.intervals))[:MAX_GROUPS]
+        return Breakdown(f"{title}: the {MAX_GROUPS} with the highest rates", tuple(worst), len(groups) - MAX_GROUPS)
     return Breakdown(title, tuple(groups))

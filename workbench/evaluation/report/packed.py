@@ -27,7 +27,7 @@ from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import RateName, units_of
 
 SEPARATOR = "\x1f"
-MOST_CHARACTERS = 4000  # of one text
+MAX_CHARACTERS = 4000  # of one text
 BLOCK = 1024  # rows
 GROUPS = ("speaker", "noise", "language")
 COUNTED = ("substitutions", "deletions", "insertions", "hits")
@@ -161,7 +161,7 @@ _MARKS = str.maketrans(dict.fromkeys('.,;:!?"()-', " "))
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
 def _int32(values: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import score
 
 OPENED = 3  # recordings of a list that are unfolded
-MOST_SKIPPED = 100  # rows of the manifest that are listed
+MAX_SKIPPED = 100  # rows of the manifest that are listed
 SPACE = "␣"
 ALL_RIGHT = (
     "A model without errors has the interval 0 to 0, however few recordings there are; more of them may have errors."
@@ -301,9 +301,9 @@ def origin_section(columns: Columns) -> Html:
         parts.append(_table(["Model", "Digest of its checkpoint", "Settings", "Options"], rows, (0, 1, 2, 3), "facts"))
     if columns.skipped:
         listed = [
-            element("li", element("b", each["where"]), " ", each["reason"]) for each in columns.skipped[:MOST_SKIPPED]
+            element("li", element("b", each["where"]), " ", each["reason"]) for each in columns.skipped[:MAX_SKIPPED]
         ]
-        omitted = len(columns.skipped) - MOST_SKIPPED
+        omitted = len(columns.skipped) - MAX_SKIPPED
         after = [element("p", f"and {omitted} more", class_="quiet")] if omitted > 0 else []
         title = element("summary", f"{counted(len(columns.skipped), 'row')} of the manifest could not be used")
         parts.append(element("details", title, element("ul", *listed), *after))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.families.sanm.encoder import MOST_BLOCKS, config_number, expect
+from workbench.families.sanm.encoder import MAX_BLOCKS, config_number, expect
 
 # Keys of SAN-M stacks that would change their layers, with the values that do not.
 UNCHANGED_LAYERS: Mapping[str, Any] = {"concat_after": False, "lora_list": None}
@@ -46,8 +46,8 @@ def read_decoder(section: Mapping[str, Any], size: int, where: str, output_layer
     config = DecoderConfig(
         attention_heads=config_number(section, "attention_heads", where, 4),
         linear_units=config_number(section, "linear_units", where, 2048),
-        num_blocks=config_number(section, "num_blocks", where, 6, maximum=MOST_BLOCKS),
-        att_layer_num=config_number(section, "att_layer_num", where, 6, maximum=MOST_BLOCKS),
+        num_blocks=config_number(section, "num_blocks", where, 6, maximum=MAX_BLOCKS),
+        att_layer_num=config_number(section, "att_layer_num", where, 6, maximum=MAX_BLOCKS),
         kernel_size=kernel,
         sanm_shift=(kernel - 1) // 2 if unset else config_number(section, "sanm_shfit", where, 0, 0, kernel // 2),
     )

@@ -11,9 +11,9 @@ from workbench.core.errors import BadInput
 
 # Far beyond any published model. A network of a billion layers would take hours to build before its weights are found
 # missing.
-MOST_UNITS = 100_000
-MOST_BLOCKS = 1_000
-LEAST_INPUT = 4  # with two values, the rates of the positions would be 0 / 0
+MAX_UNITS = 100_000
+MAX_BLOCKS = 1_000
+MIN_INPUT = 4  # with two values, the rates of the positions would be 0 / 0
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def config_number(
     where: str,
     default: int | None = None,
     minimum: int = 1,
-    maximum: int = MOST_UNITS,
+    maximum: int = MAX_UNITS,
 ) -> int:
     """Returns a whole number of a section of config.yaml; raises `BadInput` if it is missing or cannot be used."""
     return whole_number(section, key, f"{where}.{key} in config.yaml", default, minimum, maximum)
@@ -71,10 +71,10 @@ def read_sanm_config(
     """Reads the encoder's dimensions from `encoder_conf`; raises `BadInput` for missing, impossible or unsupported
     values.
     """
-    if input_size % 2 or input_size < LEAST_INPUT:
+    if input_size % 2 or input_size < MIN_INPUT:
         raise BadInput(
             f"frontend_conf.n_mels and lfr_m in config.yaml give {input_size} values per frame; the positions of a "
-            f"SAN-M encoder need an even number of at least {LEAST_INPUT}"
+            f"SAN-M encoder need an even number of at least {MIN_INPUT}"
         )
     expect(section, "input_layer", "pe", where)
     expect(section, "normalize_before", True, where)
@@ -84,8 +84,8 @@ def read_sanm_config(
         output_size=config_number(section, "output_size", where),
         attention_heads=config_number(section, "attention_heads", where),
         linear_units=config_number(section, "linear_units", where),
-        num_blocks=config_number(section, "num_blocks", where, maximum=MOST_BLOCKS),
-        tp_blocks=config_number(section, "tp_blocks", where, 0, 0, MOST_BLOCKS),
+        num_blocks=config_number(section, "num_blocks", where, maximum=MAX_BLOCKS),
+        tp_blocks=config_number(section, "tp_blocks", where, 0, 0, MAX_BLOCKS),
         kernel_size=config_number(section, "kernel_size", where, 11),
         sanm_shift=config_number(section, "sanm_shfit", where, 0, 0),
         norm_eps=norm_eps,

@@ -35,7 +35,7 @@ FILTERED = 50  # hotwords that a recording keeps, if there are more; the end of 
 FILTER_LAYERS = 5  # of the second decoder, in front of the attention that scores hotwords
 STACKS = ("seaco_cif", "seaco_decoder")  # stages of the second decoder's passes: over embeddings, over hidden states
 FILTER_STACK = "seaco_filter"  # stages of the scores
-MOST_HOTWORDS = 5000
+MAX_HOTWORDS = 5000
 LONGEST_HOTWORD = 100  # tokens
 
 _CHARACTERS = re.compile(r"[a-z']+|\S")  # a run of Latin letters, or any other character
@@ -81,7 +81,7 @@ class SeacoConfig:
     @property
     def most(self) -> int:
         """The largest number of hotwords."""
-        return MOST_HOTWORDS if self.decoder.att_layer_num > FILTER_LAYERS else FILTERED - 1
+        return MAX_HOTWORDS if self.decoder.att_layer_num > FILTER_LAYERS else FILTERED - 1
 
     def ids(self, hotwords: Sequence[str], vocabulary: Vocabulary) -> Hotwords:
         """Returns the token ids of the hotwords and of the end of the list; empty if there are no hotwords.

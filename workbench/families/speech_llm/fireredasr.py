@@ -19,8 +19,8 @@ from workbench.audio.constants import NUM_MELS, SAMPLE_RATE
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput
-from workbench.core.options import MAX_BATCH_SIZE, MOST_TOKENS, ListeningOptions, option
-from workbench.decoding.generation import MOST_BEAMS, MOST_PENALTY, GenerationOptions
+from workbench.core.options import MAX_BATCH_SIZE, MAX_TOKENS, ListeningOptions, option
+from workbench.decoding.generation import MAX_BEAMS, MAX_PENALTY, GenerationOptions
 from workbench.families.language.directory import (
     AUDIO,
     SERVED_FORMAT,
@@ -32,7 +32,7 @@ from workbench.families.language.directory import (
     read_json,
     read_language_config,
 )
-from workbench.families.sanm.encoder import MOST_BLOCKS, MOST_UNITS
+from workbench.families.sanm.encoder import MAX_BLOCKS, MAX_UNITS
 from workbench.families.speech_llm.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
 from workbench.families.speech_llm.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.system.folders import is_file
@@ -46,7 +46,7 @@ TASK = "请转写音频为文字"
 PROMPT = f"<|im_start|>user\n{SPEECH}{TASK}{TURN_END}\n<|im_start|>assistant\n"
 LONGEST_SECONDS = 30.0  # of a chunk; the FireRedASR project does not support longer ones
 # Power of a length; more would change the score of a hypothesis of two tokens by a factor of over a thousand.
-MOST_POWER = 10.0
+MAX_POWER = 10.0
 OTHER_CHANGES = ("use_rslora", "use_dora")  # arguments with which peft changes the weights in another way
 LORA_ALPHA = 16.0  # from the original's training; its files do not state it
 LENGTH_RULES = ("release", "head")
@@ -69,26 +69,26 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
         0,
         "largest number of tokens to generate for one segment of speech; 0: as many as it has embeddings",
         minimum=0,
-        maximum=MOST_TOKENS,
+        maximum=MAX_TOKENS,
     )
     repetition_penalty: float = option(
         1.0,
         "divides the scores of tokens generated before; 1 is off; FireRedASR's README recommends 3",
         minimum=0.01,
-        maximum=MOST_PENALTY,
+        maximum=MAX_PENALTY,
     )
     beam_size: int = option(
         1,
         "hypotheses followed in parallel; 1 is greedy; FireRedASR's README recommends 3",
         minimum=1,
-        maximum=MOST_BEAMS,
+        maximum=MAX_BEAMS,
         runtimes=BEAM_SEARCHING,
     )
     length_penalty: float = option(
         0.0,
         "of beam search: power of the length that a score is divided by; FireRedASR's README recommends 1",
-        minimum=-MOST_POWER,
-        maximum=MOST_POWER,
+        minimum=-MAX_POWER,
+        maximum=MAX_POWER,
         runtimes=BEAM_SEARCHING,
     )
     length_rule: str = option(
@@ -222,7 +222,7 @@ def read_fireredasr(
         downsample_rate=_integer(arguments, "encoder_downsample_rate", where, 64, 2),
         length_rule=_length_rule(arguments, where),
         lora_alpha=_number(arguments, "lora_alpha", where, LORA_ALPHA),
-        lora_rank=None if rank is None else _integer(arguments, "lora_r", where, MOST_UNITS),
+        lora_rank=None if rank is None else _integer(arguments, "lora_r", where, MAX_UNITS),
         language=language,
         tokenizer=tokenizer,
         speech=speech,
@@ -289,7 +289,7 @@ def find_language_directory(directory: Path, stated_path: str = "") -> Path:
 def _read_encoder(arguments: Mapping[str, Any], where: str) -> ConformerConfig:
     config = ConformerConfig(
         idim=_integer(arguments, "idim", where),
-        n_layers=_integer(arguments, "n_layers_enc", where, MOST_BLOCKS),
+        n_layers=_integer(arguments, "n_layers_enc", where, MAX_BLOCKS),
         n_head=_integer(arguments, "n_head", where),
         d_model=_integer(arguments, "d_model", where),
         kernel_size=_integer(arguments, "kernel_size", where, default=33),
@@ -307,15 +307,15 @@ def _read_encoder(arguments: Mapping[str, Any], where: str) -> ConformerConfig:
 
 
 def _integer(
-    arguments: Mapping[str, Any], key: str, where: str, maximum: int = MOST_UNITS, default: int | None = None
+    arguments: Mapping[str, Any], key: str, where: str, maximum: int = MAX_UNITS, default: int | None = None
 ) -> int:
     return whole_number(arguments, key, f"args.{key} in {where}", default, maximum=maximum)
 
 
 def _number(arguments: Mapping[str, Any], key: str, where: str, default: float) -> float:
     value = arguments.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_UNITS:
-        raise BadInput(f"args.{key} in {where} is {value!r:.80}; expected a number above 0, at most {MOST_UNITS}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MAX_UNITS:
+        raise BadInput(f"args.{key} in {where} is {value!r:.80}; expected a number above 0, at most {MAX_UNITS}")
     return float(value)
 
 

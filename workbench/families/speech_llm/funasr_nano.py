@@ -23,7 +23,7 @@ from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.decoding.generation import GenerationOptions
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.language.directory import TURN_END, LanguageConfig, LanguageTokenizer, read_language_config
-from workbench.families.sanm.encoder import MOST_UNITS, SanmConfig, config_number, expect, read_sanm_config
+from workbench.families.sanm.encoder import MAX_UNITS, SanmConfig, config_number, expect, read_sanm_config
 from workbench.families.speech_llm.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.families.vocabularies.tiktoken import ByteVocabulary, read_tiktoken
 
@@ -292,7 +292,7 @@ def _read_lora(checkpoint: FunasrCheckpoint) -> Lora | None:
     if not isinstance(section, Mapping):
         raise BadInput(f"{where} in config.yaml is {section!r:.80}; expected a mapping")
     alpha = section.get("lora_alpha", 32)
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha <= MOST_UNITS:
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha <= MAX_UNITS:
         raise BadInput(f"{where}.lora_alpha in config.yaml is {alpha!r:.80}; expected a number above 0")
     return Lora(float(alpha), config_number(section, "r", where, 16))
 
@@ -320,7 +320,7 @@ def _read_ctc_branch(checkpoint: FunasrCheckpoint, encoder: SanmConfig) -> CtcBr
     if tokens is None:
         return f"{where} has no {CTC_TOKENS}, which lists the tokens of its CTC branch; put that file beside model.pt"
     count = whole_number(
-        checkpoint.config, "ctc_vocab_size", "ctc_vocab_size in config.yaml", CTC_VOCABULARY, 2, MOST_UNITS
+        checkpoint.config, "ctc_vocab_size", "ctc_vocab_size in config.yaml", CTC_VOCABULARY, 2, MAX_UNITS
     )
     blank = config_number(checkpoint.section("ctc_conf"), "blank_id", "ctc_conf", count - 1, 0, count - 1)
     return CtcBranch(decoder, tokens, count, blank)

@@ -15,7 +15,7 @@ import yaml
 from workbench.core.errors import BadInput, message_of
 from workbench.families.language.directory import FULL, check_followed, read_json
 from workbench.families.speechlm.parts import (
-    MOST_STREAMS,
+    MAX_STREAMS,
     SpeechDefaults,
     Tower,
     read_integer,
@@ -58,8 +58,8 @@ def read_layout(config: Mapping[str, Any], where: str) -> SpeechLayout:
     """
     ids = {name: read_integer(config, f"{name}_token_id", where, minimum=0) for name in SPECIAL}
     streams = read_integer(config, "num_stream", where)
-    if streams > MOST_STREAMS:
-        raise BadInput(f"num_stream in {where} is {streams}; expected at most {MOST_STREAMS}")
+    if streams > MAX_STREAMS:
+        raise BadInput(f"num_stream in {where} is {streams}; expected at most {MAX_STREAMS}")
     layout = SpeechLayout(
         vocabulary=read_integer(config, "vocab_size", where),
         text_first=read_integer(config, "text_token_offset", where),

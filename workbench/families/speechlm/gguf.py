@@ -16,8 +16,8 @@ from workbench.formats.gguf_file import GgufFile
 TOWER, CODEC, SEMANTIC = "tower.", "codec.", "codec.semantic."
 ACTIVATIONS = ("gelu", "relu", "silu")  # of the tower; gelu is the exact one, with the error function
 MAXIMUM = 100_000  # far beyond any published size
-MOST_LAYERS = 1000  # a network of more would take hours to build before its weights are found missing
-MOST_STEPS = 32  # entries of a list, each a layer that changes the rate or the width
+MAX_LAYERS = 1000  # a network of more would take hours to build before its weights are found missing
+MAX_STEPS = 32  # entries of a list, each a layer that changes the rate or the width
 
 Value = int | float | bool | str | tuple[int, ...]
 Sizes = TypeVar("Sizes")
@@ -129,7 +129,7 @@ def _read(file: GgufFile, kind: type[Sizes], prefix: str) -> Sizes:
 
 def _value(file: GgufFile, key: str, kind: str) -> Value:
     if kind == "int":
-        return file.whole(key, minimum=1, maximum=MOST_LAYERS if key.endswith(".layers") else MAXIMUM)
+        return file.whole(key, minimum=1, maximum=MAX_LAYERS if key.endswith(".layers") else MAXIMUM)
     if kind == "bool":
         return file.flag(key)
     if kind == "str":
@@ -137,8 +137,8 @@ def _value(file: GgufFile, key: str, kind: str) -> Value:
     if kind == "float":
         return file.number(key, minimum=0.0, maximum=1.0)
     length = file.length(key)
-    if length is None or length > MOST_STEPS:
-        raise BadInput(f"{key} in {file.name} is not a list of at most {MOST_STEPS} numbers")
+    if length is None or length > MAX_STEPS:
+        raise BadInput(f"{key} in {file.name} is not a list of at most {MAX_STEPS} numbers")
     numbers = file.numbers(key)
     if numbers is None or numbers.dtype.kind not in "iu" or not all(0 <= each <= MAXIMUM for each in numbers.tolist()):
         raise BadInput(f"{key} in {file.name} is not a list of whole numbers from 0 to {MAXIMUM}")

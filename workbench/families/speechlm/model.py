@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.core.errors import BadInput
-from workbench.core.options import MOST_TOKENS, ConversingOptions, option
+from workbench.core.options import MAX_TOKENS, ConversingOptions, option
 from workbench.decoding.generation import COLDEST, HOTTEST, LARGEST_SEED
 from workbench.families.language.directory import LanguageConfig, read_json
 from workbench.families.speechlm.directory import (
@@ -38,7 +38,7 @@ from workbench.families.speechlm.tokenizer import SpeechTokenizer, read_global_t
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.plan import AnswerPlan
 
-MOST_CFG = 20.0  # published checkpoints use 3
+MAX_CFG = 20.0  # published checkpoints use 3
 TOWER_PREFIX = "multimodal_io_dict.continuous_audio.model.audio_tower."
 CODEC_PREFIX = "multimodal_io_dict.discrete_audio.codec_model."
 CODEC_ON_TORCH = "workbench.runtimes.pytorch.speechlm:open_codec"  # for every runtime that brings PyTorch
@@ -53,15 +53,15 @@ class SpeechLmOptions(ConversingOptions):
     In an answer of text and audio, the text comes first.
     """
 
-    max_text_tokens: int | None = option(None, "largest number of tokens in the text", minimum=1, maximum=MOST_TOKENS)
+    max_text_tokens: int | None = option(None, "largest number of tokens in the text", minimum=1, maximum=MAX_TOKENS)
     min_audio_rows: int | None = option(
         None,
         "the audio does not end before this many rows (one is a codec frame, 20 ms)",
         minimum=0,
-        maximum=MOST_TOKENS,
+        maximum=MAX_TOKENS,
     )
     max_audio_rows: int | None = option(
-        None, "most rows of the audio (one is a codec frame, 20 ms)", minimum=1, maximum=MOST_TOKENS
+        None, "most rows of the audio (one is a codec frame, 20 ms)", minimum=1, maximum=MAX_TOKENS
     )
     temperature: float | None = option(
         None,
@@ -76,26 +76,26 @@ class SpeechLmOptions(ConversingOptions):
         None, "of the audio alone; replaces temperature", smallest=COLDEST, maximum=HOTTEST
     )
     text_top_k: int | None = option(
-        None, "draw the text among this many likeliest tokens; 0 draws among all", minimum=0, maximum=MOST_TOKENS
+        None, "draw the text among this many likeliest tokens; 0 draws among all", minimum=0, maximum=MAX_TOKENS
     )
     audio_top_k: int | None = option(
         None,
         "draw each codec stream among this many likeliest tokens; 0 draws among all",
         minimum=0,
-        maximum=MOST_TOKENS,
+        maximum=MAX_TOKENS,
     )
     cfg: float | None = option(
         None,
         "classifier-free guidance of the audio; 1 is off, and above it takes twice the time",
         minimum=1.0,
-        maximum=MOST_CFG,
+        maximum=MAX_CFG,
     )
     seed: int = option(0, "seed of the sampling", minimum=0, maximum=LARGEST_SEED)
     max_tokens: int | None = option(
         None,
         "most tokens and rows of the whole answer, with the ids that open and close its parts",
         minimum=1,
-        maximum=MOST_TOKENS,
+        maximum=MAX_TOKENS,
     )
     probabilities: bool = option(False, "report the probability of each token chosen")
 

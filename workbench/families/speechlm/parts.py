@@ -17,8 +17,8 @@ from workbench.families.language.directory import read_json
 
 SAMPLE_RATE = 16000  # Hz, of what the audio tower hears
 UPSTREAM_WINDOWS = (50, 800)  # n_window and n_window_infer of Qwen3-Omni, whose tower ESPnet trains with
-MOST_STREAMS = 64
-MOST_IDS = 1 << 24
+MAX_STREAMS = 64
+MAX_IDS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _numbers(
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MOST_IDS
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MAX_IDS
 
 
 def named_folder(directory: Path, name: str) -> Path | None:
@@ -267,4 +267,4 @@ def with_inference(defaults: SpeechDefaults, settings: Mapping[str, Any], where:
 
 def read_integer(section: Mapping[str, Any], key: str, where: str, default: int | None = None, minimum: int = 1) -> int:
     """Returns a whole number of a configuration; raises `BadInput` if it is missing or cannot be used."""
-    return whole_number(section, key, f"{key} in {where}", default, minimum, MOST_IDS)
+    return whole_number(section, key, f"{key} in {where}", default, minimum, MAX_IDS)

@@ -30,7 +30,7 @@ from workbench.speech.layout import SPECIAL, SpeechLayout
 JOB = "speechlm"
 FIRST_TEXT = 256  # where the text interval begins, by ESPnet's code
 WEIGHTS = ("model.pt", "mp_rank_00_model_states.pt", "base.pt")  # ESPnet's and DeepSpeed's names
-MOST_PER_FRAME = 8  # streams that ESPnet takes of a codec that has more
+MAX_PER_FRAME = 8  # streams that ESPnet takes of a codec that has more
 BIGGEST_YAML = 1 << 20  # bytes; a training yaml has some thousand
 
 
@@ -86,7 +86,7 @@ def read_release(directory: Path) -> Release:
     # As many rows as the text model's configuration says, which is more than its tokenizer has tokens.
     rows = read_integer(read_json(tokenizer / "config.json"), "vocab_size", f"{tokenizer.name}/config.json")
     streams, layer = (
-        min(codec.codebooks, read_integer(audio, "codec_max_token_per_frame", where, MOST_PER_FRAME)),
+        min(codec.codebooks, read_integer(audio, "codec_max_token_per_frame", where, MAX_PER_FRAME)),
         codec.codes + 1,
     )
     weights = audio.get("stream_weights")

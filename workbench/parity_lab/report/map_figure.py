@@ -12,7 +12,7 @@ from workbench.parity_lab.outcome import ParityRun
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_STAGES = 60  # rows
+MAX_STAGES = 60  # rows
 
 
 def has_map(run: ParityRun) -> bool:
@@ -21,14 +21,14 @@ def has_map(run: ParityRun) -> bool:
 
 
 def map_figure(run: ParityRun) -> Figure:
-    """Returns the heat map of the first MOST_STAGES stages; the run must have one (`has_map`)."""
+    """Returns the heat map of the first MAX_STAGES stages; the run must have one (`has_map`)."""
     from workbench.plots.heatmap import heat_figure
 
     comparisons = [(each.name, each.comparison) for each in run.outcomes if each.comparison]
     numeric_stages = [
         {stage.stage: stage for stage in comparison.stages if stage.numbers} for _, comparison in comparisons
     ]
-    stages = list(dict.fromkeys(stage for each in numeric_stages for stage in each))[:MOST_STAGES]
+    stages = list(dict.fromkeys(stage for each in numeric_stages for stage in each))[:MAX_STAGES]
     errors, limits = (
         np.array([[value(each.get(stage)) for each in numeric_stages] for stage in stages])
         for value in (_error, _limit)

@@ -18,8 +18,8 @@ from workbench.parity_lab.report.figures import stage_pictures
 from workbench.parity_lab.report.tables import short_number, table
 from workbench.trace.trace import Trace
 
-_MOST_TOKENS = 400  # most tokens of a sequence that are shown
-_MOST_ROWS, _ROWS_BEFORE = 12, 3  # rows of streams that are shown, and of those the rows before the first difference
+_MAX_TOKENS = 400  # most tokens of a sequence that are shown
+_MAX_ROWS, _ROWS_BEFORE = 12, 3  # rows of streams that are shown, and of those the rows before the first difference
 
 
 def stage_html(run: ParityRun, place: int, stage: str) -> str:
@@ -169,7 +169,7 @@ def streams_html(each: StageComparison, reference: Trace, candidate: Trace) -> I
     first_row = 0 if measures.row is None else max(measures.row - _ROWS_BEFORE, 0)
     sides = [np.asarray(trace[each.stage]) for trace in (reference, candidate)]
     lines, marks = [], []
-    for row in range(first_row, min(first_row + _MOST_ROWS, max(map(len, sides)))):
+    for row in range(first_row, min(first_row + _MAX_ROWS, max(map(len, sides)))):
         ids = [side[row].tolist() if row < len(side) else ["the end"] * measures.streams for side in sides]
         cells = [
             str(reference_id) if reference_id == candidate_id else f"{reference_id} → {candidate_id}"
@@ -191,7 +191,7 @@ def _text_of(each: StageComparison, trace: Trace) -> str:
     if each.kind == "text":
         return as_text(each.stage, array)
     ids = as_tokens(each.stage, array)
-    return " ".join(map(str, ids[:_MOST_TOKENS].tolist())) + (" …" if len(ids) > _MOST_TOKENS else "")
+    return " ".join(map(str, ids[:_MAX_TOKENS].tolist())) + (" …" if len(ids) > _MAX_TOKENS else "")
 
 
 def _edits(edits: Sequence[Edit]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 Result = TypeVar("Result")
 
 SECONDS_OF_LANE = 60.0  # of speech in a batch for each chunk that is computed at the same time
-MOST_LANES = 8  # chunks at the same time: each needs memory of its own
+MAX_LANES = 8  # chunks at the same time: each needs memory of its own
 
 
 @runtime_checkable

@@ -25,7 +25,7 @@ from workbench.core.options import ListeningOptions, TimedOptions, build_options
 from workbench.core.resources import close
 from workbench.pipelines.decoding_steps import RequestedSteps
 from workbench.pipelines.detection.voice_activity import check_detector, speech_spans
-from workbench.pipelines.recognition.padding import MOST_CHUNKS, MOST_PADDED, padded_batches
+from workbench.pipelines.recognition.padding import MAX_CHUNKS, MAX_PADDED, padded_batches
 from workbench.pipelines.recognition.recogniser import (
     BatchingRecogniser,
     NamesPieces,
@@ -109,14 +109,14 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         recogniser = self.recogniser
         model_options = build_options(recogniser.options_class, options, self.model)
         check_detector(model_options)
-        most_chunks = getattr(model_options, "batch_size", 1)
+        max_chunks = getattr(model_options, "batch_size", 1)
         if isinstance(recogniser, BatchingRecogniser):
-            most_chunks = max(most_chunks, recogniser.max_batch_size)
+            max_chunks = max(max_chunks, recogniser.max_batch_size)
         elif isinstance(recogniser, PaddingRecogniser) and recogniser.max_batch_seconds:
-            most_chunks = MOST_CHUNKS
+            max_chunks = MAX_CHUNKS
         # With several recordings, chunks of similar length share a batch, so that a batch has less padding.
         audios = checked_recordings(audios)
-        pool = most_chunks * POOLED_BATCHES if most_chunks > 1 and len(audios) > 1 else most_chunks
+        pool = max_chunks * POOLED_BATCHES if max_chunks > 1 and len(audios) > 1 else max_chunks
         waiting: list[_Chunk] = []
         for number, audio in enumerate(audios):
             start_time = time.perf_counter()
@@ -133,9 +133,9 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
             for place, span in enumerate(speech.spans):
                 waiting.append(_Chunk(job, place, span))
                 if len(waiting) == pool:
-                    yield from self._batches(waiting, most_chunks, model_options)
+                    yield from self._batches(waiting, max_chunks, model_options)
                     waiting = []
-        yield from self._batches(waiting, most_chunks, model_options)
+        yield from self._batches(waiting, max_chunks, model_options)
 
     def _detection(self, model_options: ListeningOptions) -> ListeningOptions:
         """Returns the options of the detector: no segment is longer than those that the model was trained on."""
@@ -145,19 +145,19 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         return replace(model_options, max_segment_seconds=min(model_options.max_segment_seconds, longest))
 
     def _batches(
-        self, chunks: list[_Chunk], most_chunks: int, model_options: Any
+        self, chunks: list[_Chunk], max_chunks: int, model_options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
-        """Transcribes the chunks in batches of at most `most_chunks`, the shortest first if there are several."""
-        if len(chunks) > most_chunks:
+        """Transcribes the chunks in batches of at most `max_chunks`, the shortest first if there are several."""
+        if len(chunks) > max_chunks:
             chunks = sorted(chunks, key=lambda chunk: chunk.seconds)
         recogniser = self.recogniser
         if isinstance(recogniser, PaddingRecogniser):
-            most_padded = MOST_PADDED if recogniser.pads else math.inf
+            max_padded = MAX_PADDED if recogniser.pads else math.inf
             ends = padded_batches(
-                [chunk.seconds for chunk in chunks], most_chunks, recogniser.max_batch_seconds, most_padded
+                [chunk.seconds for chunk in chunks], max_chunks, recogniser.max_batch_seconds, max_padded
             )
         else:
-            ends = [*range(most_chunks, len(chunks), most_chunks), len(chunks)]
+            ends = [*range(max_chunks, len(chunks), max_chunks), len(chunks)]
         for first, end in pairwise([0, *ends]):
             yield from self._transcribed(chunks[first:end], model_options)
 

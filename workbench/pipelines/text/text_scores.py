@@ -56,9 +56,9 @@ def _edges(model: CausalLmModel) -> tuple[int, int]:
 
 
 def _check_length(model: CausalLmModel, tokens: int, text: str) -> None:
-    most_tokens = model.language.context - 1  # one position is that of the token before the text
-    if tokens > most_tokens:
+    max_tokens = model.language.context - 1  # one position is that of the token before the text
+    if tokens > max_tokens:
         raise BadInput(
-            f"the text {text[:40]!r}... has {tokens} tokens; expected at most {most_tokens}, which the context of "
+            f"the text {text[:40]!r}... has {tokens} tokens; expected at most {max_tokens}, which the context of "
             f"{model.language.directory.name} has room for"
         )

@@ -14,9 +14,9 @@ from typing import Any
 from workbench.embeddings import LIMIT
 from workbench.system.memory import size
 
-MAXIMUM_BODY = LIMIT * 4 // 3 + (1 << 20)  # bytes: the largest embedding in base64, with the JSON around it
+MAX_BODY = LIMIT * 4 // 3 + (1 << 20)  # bytes: the largest embedding in base64, with the JSON around it
 # Bytes that are read and dropped before the answer: a client that is cut off while it sends may never see the answer.
-MOST_DROPPED = 4_000_000_000
+MAX_DROPPED = 4_000_000_000
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -27,7 +27,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 class LimitedBody:
     """An ASGI application that wraps another one and passes it no body of more than `maximum` bytes."""
 
-    def __init__(self, app: App, maximum: int = MAXIMUM_BODY):
+    def __init__(self, app: App, maximum: int = MAX_BODY):
         self.app, self.maximum = app, maximum
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -65,7 +65,7 @@ class LimitedBody:
     async def _refuse(self, receive: Receive, send: Send, more_body: bool = True) -> None:
         """Reads and drops the rest of the body, if there is more of it, and answers 413."""
         dropped = 0
-        while more_body and dropped < MOST_DROPPED:
+        while more_body and dropped < MAX_DROPPED:
             message = await receive()
             dropped += len(message.get("body", b""))
             more_body = message.get("more_body", False)

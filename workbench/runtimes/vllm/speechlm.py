@@ -17,7 +17,7 @@ from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.streams.network import EngineNetwork, engine_steps
 from workbench.runtimes.vllm.streams.one_at_a_time import OneAtATime
 
-MOST_RECORDINGS = 64  # in a conversation
+MAX_RECORDINGS = 64  # in a conversation
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> ConversationSession:
@@ -32,7 +32,7 @@ def open_session(directory: Path, name: str, settings: Settings) -> Conversation
         directory,
         name,
         settings,
-        limit_mm_per_prompt={"audio": MOST_RECORDINGS if model.tower else 0},
+        limit_mm_per_prompt={"audio": MAX_RECORDINGS if model.tower else 0},
     )
     try:
         codec = load(CODEC_ON_TORCH)(model)

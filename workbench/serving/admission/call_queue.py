@@ -36,7 +36,7 @@ BEAT_SECONDS = 0.25  # how often a waiting call reports its place, and may be st
 LOOK_SECONDS = 1.0  # how often their place is counted
 FIRST_GUESS = 2.0  # seconds that a call takes, until one was measured
 WEIGHT = 0.2  # of the latest call in the mean
-MOST_KNOWN = 10_000  # visitors and resources that are remembered
+MAX_KNOWN = 10_000  # visitors and resources that are remembered
 
 
 @dataclass(eq=False)
@@ -270,7 +270,7 @@ class CallQueue:
         for key in (entry.visitor, entry.visitor.address):
             self._served[key] = now
             self._served.move_to_end(key)
-        while len(self._served) > MOST_KNOWN:
+        while len(self._served) > MAX_KNOWN:
             self._served.popitem(last=False)
 
     def _next(self) -> _Entry | None:
@@ -342,5 +342,5 @@ class CallQueue:
         mean = self._seconds.get(entry.resource, seconds)
         self._seconds[entry.resource] = mean + WEIGHT * (seconds - mean)
         self._seconds.move_to_end(entry.resource)
-        while len(self._seconds) > MOST_KNOWN:
+        while len(self._seconds) > MAX_KNOWN:
             self._seconds.popitem(last=False)

@@ -48,9 +48,9 @@ class _OfCard(Protocol):
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Offered = TypeVar("Offered", bound=_OfCard)
-MOST_KNOWN = 10_000  # visitors whose requests are counted
+MAX_KNOWN = 10_000  # visitors whose requests are counted
 MINUTE, HOUR = 60.0, 3600.0
-LEAST_GB = 1.0  # of memory, for a process that compares or draws
+MIN_GB = 1.0  # of memory, for a process that compares or draws
 # Options that cost memory or time, with the limit that holds for each.
 BOUNDED = {
     "max_new_tokens": "new_tokens",
@@ -74,7 +74,7 @@ class Guard:
         self.mode = mode
         self.limits = limits or (PUBLIC_LIMITS if mode == PUBLIC else LOCAL_LIMITS)
         self.queue = CallQueue(self.limits)
-        self._process_gb = max(self.limits.process_gb, LEAST_GB) if self.public else 0.0
+        self._process_gb = max(self.limits.process_gb, MIN_GB) if self.public else 0.0
         self._comparing = threading.Lock()
         self.drawing = Drawing(self._process_gb)
         self._requests = Rate(self.limits.requests_per_minute, MINUTE, "requests", self.limits.per_address)
@@ -266,5 +266,5 @@ class Rate:
                 counted.append(times)
             for times in counted:
                 times.append(now)
-            while len(self._times) > MOST_KNOWN:
+            while len(self._times) > MAX_KNOWN:
                 self._times.popitem(last=False)

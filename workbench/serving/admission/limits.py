@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.core.options import MOST_TOKENS, OptionSpec, build_options, option, option_specs
+from workbench.core.options import MAX_TOKENS, OptionSpec, build_options, option, option_specs
 from workbench.formats.text_files import read_text
 from workbench.system.user_cache import user_config
 
@@ -35,7 +35,7 @@ class Limits:
     header_kb: int = option(64, "largest header of a request, in kB", minimum=8, maximum=1 << 10)
     text_kb: int = option(1024, "longest text in one field of a request, in kB", minimum=1, maximum=1 << 16)
     json_depth: int = option(64, "deepest nesting of lists and objects in a request", minimum=8, maximum=500)
-    new_tokens: int = option(MOST_TOKENS, "longest answer of a model, in tokens", minimum=16, maximum=MOST_TOKENS)
+    new_tokens: int = option(MAX_TOKENS, "longest answer of a model, in tokens", minimum=16, maximum=MAX_TOKENS)
     beams: int = option(4096, "largest beam of a search", minimum=1, maximum=1 << 14)
     run_minutes: float = option(DAY_MINUTES, "longest time of one run, in minutes", above=0.0, maximum=7 * DAY_MINUTES)
     running_per_visitor: int = option(16, "calls of models that work for one visitor at once", minimum=1, maximum=1024)

@@ -43,7 +43,7 @@ from workbench.session.values import Event, Generation, Partial, Piece, Progress
 
 READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 MIME_TYPES = {"mp3": "audio/mpeg"}  # where it is not the format's name
-MOST_STAGES = 20  # in the answer of a comparison, unless all are asked for
+MAX_STAGES = 20  # in the answer of a comparison, unless all are asked for
 
 
 def _model_for(task: str, example: str) -> Any:
@@ -147,7 +147,7 @@ def _add_compare(server: MCPServer, service: Service, call_files: CallFiles) -> 
         ] = None,
         force: Annotated[bool, Field(description="compare traces of different inputs too")] = False,
         all_stages: Annotated[
-            bool, Field(description=f"return every stage; otherwise at most {MOST_STAGES} that are beyond tolerance")
+            bool, Field(description=f"return every stage; otherwise at most {MAX_STAGES} that are beyond tolerance")
         ] = False,
     ) -> CallToolResult:
         """Compares two traces of a model stage by stage: the first stage where they diverge, and a verdict."""
@@ -180,7 +180,7 @@ def _add_compare(server: MCPServer, service: Service, call_files: CallFiles) -> 
             found = _last(await worked(ctx, work), "verdict")
             found["stages_compared"] = len(found["stages"])
             if not all_stages:
-                found["stages"] = [each for each in found["stages"] if not each["within"]][:MOST_STAGES]
+                found["stages"] = [each for each in found["stages"] if not each["within"]][:MAX_STAGES]
             return _result(found["verdict"]["sentence"], found)
 
 

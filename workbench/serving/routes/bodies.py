@@ -24,9 +24,9 @@ from workbench.serving.kept_files import no_room_error
 from workbench.system.memory import size
 from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
-MOST_FIELDS = 200
+MAX_FIELDS = 200
 PIECE = 1 << 20
-MOST_VALUES = 1 << 19  # in a text of JSON: a value of three bytes takes seventy in memory
+MAX_VALUES = 1 << 19  # in a text of JSON: a value of three bytes takes seventy in memory
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped surrogate; a character needs two
 
 
@@ -70,8 +70,8 @@ def check_values(*pieces: bytes | bytearray | str) -> None:
             found += sum(piece.count(mark) for mark in ("{", "[", ","))
         else:
             found += sum(piece.count(mark) for mark in (b"{", b"[", b","))
-    if found > MOST_VALUES:
-        raise Refusal(f"the request has more than {MOST_VALUES:,} values, the most that this server reads", status=413)
+    if found > MAX_VALUES:
+        raise Refusal(f"the request has more than {MAX_VALUES:,} values, the most that this server reads", status=413)
 
 
 def parsed(content: str | bytes | bytearray) -> Any:
@@ -154,7 +154,7 @@ async def read_form(request: Request, limit: int, largest_text: int) -> AsyncIte
 
     try:
         form = await Request(request.scope, counted).form(
-            max_files=2, max_fields=MOST_FIELDS, max_part_size=largest_text
+            max_files=2, max_fields=MAX_FIELDS, max_part_size=largest_text
         )
     except (MultiPartException, HTTPException) as error:
         message_text = error.detail if isinstance(error, HTTPException) else error.message

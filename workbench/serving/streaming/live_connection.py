@@ -38,9 +38,9 @@ TASK = "transcribe"
 RATES = (8000, 96_000)  # Hz
 SILENCES = (200, 5000)  # ms
 LARGEST_MESSAGE = 1 << 20  # bytes: more than ten seconds of sound
-MOST_UNSENT = 256  # messages that wait for a client; then the server receives nothing until the client has read some
+MAX_UNSENT = 256  # messages that wait for a client; then the server receives nothing until the client has read some
 SENDING_SECONDS = 60.0  # how long a client may take to read a message
-MOST_RECEIVED = 16 << 20  # bytes that are received before they are used: minutes of sound, while a model loads
+MAX_RECEIVED = 16 << 20  # bytes that are received before they are used: minutes of sound, while a model loads
 MESSAGE_BYTES = 200  # of memory, beside the content of a message
 
 
@@ -209,7 +209,7 @@ class Connection:
 
     def _put(self, message: Mapping[str, Any] | None) -> None:
         self._queue.put_nowait(message)
-        if self._queue.qsize() > MOST_UNSENT:
+        if self._queue.qsize() > MAX_UNSENT:
             self._room.clear()
 
     async def receive(self) -> Message:
@@ -244,7 +244,7 @@ class Connection:
             self._received_bytes += _memory(message)
             self._received.put_nowait(message)
             await asyncio.sleep(0)  # a client that sends thousands of small messages must not hold up others
-            while self._received_bytes > MOST_RECEIVED:
+            while self._received_bytes > MAX_RECEIVED:
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -275,7 +275,7 @@ class Connection:
     async def _send(self) -> None:
         try:
             while (message := await self._queue.get()) is not None:
-                if self._queue.qsize() < MOST_UNSENT:
+                if self._queue.qsize() < MAX_UNSENT:
                     self._room.set()
                 text = json.dumps(message, ensure_ascii=False, allow_nan=False)
                 async with asyncio.timeout(SENDING_SECONDS):

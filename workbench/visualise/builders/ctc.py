@@ -14,9 +14,9 @@ from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
 from workbench.visualise.view_content import ViewContent, token_spans
 
-MOST_ROWS = 24  # tokens in the image of posteriors
-LEAST_PEAK = 0.01  # a token that never reaches this probability is left out
-MOST_STATES = 121  # rows of a lattice: sixty tokens; a longer one would be read as a slope
+MAX_ROWS = 24  # tokens in the image of posteriors
+MIN_PEAK = 0.01  # a token that never reaches this probability is left out
+MAX_STATES = 121  # rows of a lattice: sixty tokens; a longer one would be read as a slope
 BLANK = "∅"
 PROBABILITY = Scale("probability", 0.0, 1.0)
 
@@ -49,7 +49,7 @@ def ctc(scene: Scene, options: ViewOptions) -> ViewContent:
         labels=("blank", "likeliest token"),
     )
     layers, notes = [image], []
-    if 2 * len(ids) + 1 <= MOST_STATES:
+    if 2 * len(ids) + 1 <= MAX_STATES:
         lattice_layers = _lattice(posteriors, ids, blank, x, scene.texts(ids))
         layers += lattice_layers
         if len(lattice_layers) == 1:
@@ -76,8 +76,8 @@ def _peak_tokens(posteriors: np.ndarray, ids: list[int], blank: int) -> list[int
     """Returns the blank, and the tokens of the result and others that become likely, in the order of their peaks."""
     peak = posteriors.max(axis=0)
     peak[blank] = 0.0
-    by_height = np.argsort(-peak, kind="stable")[: MOST_ROWS - 1]
-    likely_ids = [int(number) for number in by_height if peak[number] >= LEAST_PEAK or number in ids]
+    by_height = np.argsort(-peak, kind="stable")[: MAX_ROWS - 1]
+    likely_ids = [int(number) for number in by_height if peak[number] >= MIN_PEAK or number in ids]
     return [blank, *sorted(likely_ids, key=lambda number: (int(posteriors[:, number].argmax()), number))]
 
 

@@ -12,7 +12,7 @@ from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
 from workbench.visualise.view_content import ViewContent
 
-MOST_NAMED = 200  # rows whose nearest tokens are written; the table of more could not be read
+MAX_NAMED = 200  # rows whose nearest tokens are written; the table of more could not be read
 
 
 def embedded(scene: Scene, options: ViewOptions) -> ViewContent:
@@ -29,7 +29,7 @@ def embedded(scene: Scene, options: ViewOptions) -> ViewContent:
     first, second = (f"component {number} ({share:.0%} of variance)" for number, share in enumerate(plane.shares, 1))
     words = tuple(texts[0] if texts else "" for texts in neighbours.texts)
     x, y = Axis(first), Axis(second)
-    named_rows = min(len(rows), MOST_NAMED)
+    named_rows = min(len(rows), MAX_NAMED)
     columns = (
         Axis("row", "rows", ticks=tuple(map(str, range(named_rows))))
         if scene.times(stage) is None

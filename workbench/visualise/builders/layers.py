@@ -8,7 +8,7 @@ from workbench.core.errors import BadInput
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
-from workbench.visualise.similarity import MOST_ROWS, cka_matrix, sampled
+from workbench.visualise.similarity import MAX_ROWS, cka_matrix, sampled
 from workbench.visualise.stacks import stack_of
 from workbench.visualise.view_content import ViewContent
 
@@ -64,7 +64,7 @@ def _axis(prefix: str, count: int) -> Axis:
 
 
 def _notes(rows: int, values: np.ndarray) -> tuple[str, ...]:
-    sample_note = (f"of {rows} rows, {MOST_ROWS} that are evenly spread were compared",) if rows > MOST_ROWS else ()
+    sample_note = (f"of {rows} rows, {MAX_ROWS} that are evenly spread were compared",) if rows > MAX_ROWS else ()
     nan_note = ("a layer has no similarity (NaN) where all its rows are equal",) if np.isnan(values).any() else ()
     return sample_note + nan_note
 

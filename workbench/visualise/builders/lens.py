@@ -19,7 +19,7 @@ from workbench.visualise.scene import Scene
 from workbench.visualise.stacks import WRITING, stack_of
 from workbench.visualise.view_content import ViewContent, token_spans
 
-MOST_LAYERS = 16  # passes of the model; of more layers, as many that are evenly spread
+MAX_LAYERS = 16  # passes of the model; of more layers, as many that are evenly spread
 PROBABILITY = Scale("probability of the likeliest token", 0.0, 1.0)
 
 
@@ -30,7 +30,7 @@ def lens(scene: Scene, options: ViewOptions) -> ViewContent:
     ids = answer.ids if answer else scene.stage("tokens")
     substituted = {EMBEDDINGS: answer.embeddings} if answer else {}
     states = scene.stages_resumed_from(substituted, f"{prefix}.*") if substituted else scene.stages(f"{prefix}.*")
-    shown_layers = np.unique(np.linspace(0, count - 1, min(count, MOST_LAYERS)).round().astype(int)).tolist()
+    shown_layers = np.unique(np.linspace(0, count - 1, min(count, MAX_LAYERS)).round().astype(int)).tolist()
     logits = [
         scene.stages_resumed_from({**substituted, f"{prefix}.{count - 1}": states[f"{prefix}.{number}"]}, "logits")[
             "logits"

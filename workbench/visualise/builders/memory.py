@@ -14,7 +14,7 @@ from workbench.visualise.scene import Scene
 from workbench.visualise.stacks import PREFIXES, layer_of, stack_of
 from workbench.visualise.view_content import ViewContent, token_spans
 
-MOST_REACH = 15  # frames on either side that a kernel may reach
+MAX_REACH = 15  # frames on either side that a kernel may reach
 FIT_TOLERANCE = 5e-3  # relative L2 of what a kernel leaves unexplained; weights in 16 bits stay below
 ROWS_PER_TAP = 2  # rows for each tap that make the fit certain
 
@@ -87,7 +87,7 @@ def kernels(value: np.ndarray, output: np.ndarray) -> np.ndarray | None:
     rows, channels = value.shape
     difference = (output.astype(np.float64) - value).T[..., None]
     size = np.linalg.norm(difference)
-    for reach in range(MOST_REACH + 1):
+    for reach in range(MAX_REACH + 1):
         taps = 2 * reach + 1
         if rows < ROWS_PER_TAP * taps:
             return None

@@ -134,7 +134,7 @@ def test_inconsistent_embedded_files_are_refused(
 
 
 def test_too_large_embedded_files_are_refused_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.runtimes.gguf.files.unpacking.MOST_BYTES", 3 << 20)
+    monkeypatch.setattr("workbench.runtimes.gguf.files.unpacking.MAX_BYTES", 3 << 20)
     file = file_with(tmp_path / "it.gguf", [("a", bytes(2 << 20)), ("b", bytes(2 << 20))])
     monkeypatch.setattr(GgufFile, "numbers", None)
     with pytest.raises(BadInput, match=r"it.gguf carries files of 4 MB; expected at most 3 MB"), unpacked(file):

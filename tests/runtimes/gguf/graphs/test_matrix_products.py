@@ -64,7 +64,7 @@ def test_a_layer_equals_its_definition(engine: GraphRunner, kind: str, frames: i
     x, file = random_array(frames), engine.weights.file
     expected = x.astype(np.float64) @ file.array(f"{kind}.weight").astype(np.float64).T + file.array(f"{kind}.bias")
     # ggml rounds the input to the type of the matrix.
-    tolerance = 1e-4 if kind == "f32" or (kind == "bf16" and frames >= matrix_products.MINIMUM_FRAMES) else 0.2
+    tolerance = 1e-4 if kind == "f32" or (kind == "bf16" and frames >= matrix_products.MIN_FRAMES) else 0.2
     for rows in (None, slice(3, 599)):
         output = engine.run(layer(kind, x, rows))["y"]
         np.testing.assert_allclose(output, expected[:, rows or slice(None)], atol=tolerance)
@@ -119,7 +119,6 @@ def test_tasks_cover_every_value_once(frames: int, outputs: int) -> None:
     sizes = [(rows.stop - rows.start, columns.stop - columns.start) for rows, columns in tasks]
     assert sum(height * width for height, width in sizes) == frames * outputs
     assert all(
-        0 < height <= matrix_products.MAXIMUM_FRAMES and 0 < width <= matrix_products.MAXIMUM_OUTPUTS
-        for height, width in sizes
+        0 < height <= matrix_products.MAX_FRAMES and 0 < width <= matrix_products.MAX_OUTPUTS for height, width in sizes
     )
     assert len({(rows.start, columns.start) for rows, columns in tasks}) == len(tasks)

@@ -121,7 +121,7 @@ def test_attention_weights_in_query_blocks_equal_those_of_one_block(
 
 
 def test_too_large_attention_weights_are_refused(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inside, "MOST_WEIGHTS", 100)
+    monkeypatch.setattr(inside, "MAX_WEIGHTS", 100)
     with pytest.raises(BadInput, match=r"attention\.weights would hold [0-9,]+ numbers \(.*; expected at most 100: "):
         traced(both.session, "*.layers.*.*attention.weights")
     assert traced(both.session, "*.layers.0.*attention.output")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import DynamicCache, Qwen3Config
 
-from workbench.runtimes.pytorch.language_models.growing_cache import MINIMUM_GROWTH, growing_cache, keep_first, stack
+from workbench.runtimes.pytorch.language_models.growing_cache import MIN_GROWTH, growing_cache, keep_first, stack
 
 CONFIG = Qwen3Config(num_hidden_layers=2)
 
@@ -23,7 +23,7 @@ def append(cache: object, lengths: list[int], batch: int = 1, seed: int = 0) -> 
 
 
 def test_growing_kv_cache_equals_transformers_dynamic_cache() -> None:
-    lengths = [5, 1, 1, MINIMUM_GROWTH, 1, 3 * MINIMUM_GROWTH, 1]
+    lengths = [5, 1, 1, MIN_GROWTH, 1, 3 * MIN_GROWTH, 1]
     growing, dynamic = growing_cache(CONFIG), DynamicCache(config=CONFIG)
     for actual, expected in zip(append(growing, lengths), append(dynamic, lengths), strict=True):
         assert torch.equal(actual, expected)

@@ -16,7 +16,7 @@ from tests.support.tiny_checkpoints import noise
 from workbench.audio.read import read
 from workbench.core.errors import BadInput
 from workbench.pipelines.recognition import speech_session
-from workbench.pipelines.recognition.padding import MOST_PADDED, padded_batches
+from workbench.pipelines.recognition.padding import MAX_PADDED, padded_batches
 from workbench.session.values import Transcript
 
 MODELS = ("demo sensevoice", "demo paraformer", "tiny sensevoice", "tiny paraformer")
@@ -84,7 +84,7 @@ def test_batched_transcripts_equal_single_transcripts_beside_an_unreadable_recor
     }
     assert isinstance(results[len(sounds)], BadInput)
     for number, sound in enumerate(sounds):
-        monkeypatch.setattr(speech_session, "MOST_CHUNKS", 1)
+        monkeypatch.setattr(speech_session, "MAX_CHUNKS", 1)
         single = session.transcribe(sound, **options)
         event = results[number]
         assert isinstance(event, Transcript)
@@ -108,7 +108,7 @@ def test_batches_hold_every_chunk_once_and_little_padding(
     for batch in batches:
         padded = len(batch) * max(batch)
         assert len(batch) == 1 or (
-            len(batch) <= maximum and padded <= max_seconds and padded <= MOST_PADDED * sum(batch)
+            len(batch) <= maximum and padded <= max_seconds and padded <= MAX_PADDED * sum(batch)
         )
 
 

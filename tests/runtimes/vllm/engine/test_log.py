@@ -41,15 +41,15 @@ def test_output_of_child_processes_is_logged_and_own_output_is_not(capfd: pytest
 
 def test_the_newest_logs_are_kept() -> None:
     first = EngineLog.open("m")
-    for number in range(log.MAXIMUM_LOGS + 5):
+    for number in range(log.MAX_LOGS + 5):
         old = first.path.parent / f"vllm-old-{number}.log"
         old.touch()
         os.utime(old, (number, number))
     newest = EngineLog.open("m2")
     names = {path.name for path in first.path.parent.iterdir()}
     assert newest.path.name in names and first.path.name in names
-    assert "vllm-old-0.log" not in names and f"vllm-old-{log.MAXIMUM_LOGS + 4}.log" in names
-    assert len(names) <= log.MAXIMUM_LOGS + 1
+    assert "vllm-old-0.log" not in names and f"vllm-old-{log.MAX_LOGS + 4}.log" in names
+    assert len(names) <= log.MAX_LOGS + 1
 
 
 def test_unwritable_log_folder_raises_unavailable(user_folders: Path) -> None:

@@ -18,7 +18,7 @@ def test_each_segment_is_in_one_batch_within_the_size_and_padding_limits(
     lengths: list[int], heads: int, max_scores: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "MOST_SCORES", max_scores)
+        patch.setattr(batching, "MAX_SCORES", max_scores)
         result = list(batches(lengths, heads))
     assert sorted(number for batch in result for number in batch) == list(range(len(lengths)))
     for batch in result:

@@ -106,7 +106,7 @@ def test_batched_segments_equal_single_segments_on_pytorch(small, lengths, rule,
     network, tower = small
     features = random_features(lengths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "MOST_SCORES", max_scores)
+        patch.setattr(batching, "MAX_SCORES", max_scores)
         patch.setattr(batching, "LONGER", max_ratio)
         outputs = tower_embeddings(tower, features, rule)
     for rows, actual in zip(features, outputs, strict=True):

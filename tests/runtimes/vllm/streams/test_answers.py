@@ -146,7 +146,7 @@ def begin(answers: Answers, name: str, plan: AnswerPlan = PLANS[2]) -> None:
 
 
 def test_ended_requests_are_evicted_before_parked_requests() -> None:
-    answers = Answers(LAYOUT, maximum_parked=2)
+    answers = Answers(LAYOUT, max_parked=2)
     begin(answers, "waits")
     answers.park("waits")
     for number in range(5):

@@ -26,7 +26,7 @@ SCALING_KEYS = frozenset({"type", "factor", "original_context_length", "finetune
 """The keys after `rope.scaling.` that llama.cpp follows for these architectures."""
 YARN = {"yarn_ext_factor": 1.0, "yarn_attn_factor": 1.0, "yarn_beta_fast": 32.0, "yarn_beta_slow": 1.0}
 """Further keys, and the values that llama.cpp computes these architectures with whatever a file says."""
-MOST_LAYERS, MOST_HEADS, MOST_UNITS, MOST_POSITIONS = 512, 512, 1 << 17, 1 << 24
+MAX_LAYERS, MAX_HEADS, MAX_UNITS, MAX_POSITIONS = 512, 512, 1 << 17, 1 << 24
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ def read_dimensions(file: GgufFile) -> Dimensions:
             f"{file.name} is a mixture of {experts} experts ({kind}.expert_count), which are not supported; expected a "
             "model with one feed-forward network in each layer"
         )
-    hidden = file.whole(f"{kind}.embedding_length", minimum=1, maximum=MOST_UNITS)
-    heads = file.whole(f"{kind}.attention.head_count", minimum=1, maximum=MOST_HEADS)
+    hidden = file.whole(f"{kind}.embedding_length", minimum=1, maximum=MAX_UNITS)
+    heads = file.whole(f"{kind}.attention.head_count", minimum=1, maximum=MAX_HEADS)
     key_heads = file.whole(f"{kind}.attention.head_count_kv", default=heads, minimum=1, maximum=heads)
     if heads % key_heads:
         raise BadInput(f"{kind}.attention.head_count_kv in {file.name} is {key_heads}; expected a divisor of {heads}")
-    width = file.whole(f"{kind}.attention.key_length", default=hidden // heads, minimum=2, maximum=MOST_UNITS)
+    width = file.whole(f"{kind}.attention.key_length", default=hidden // heads, minimum=2, maximum=MAX_UNITS)
     for key in ("attention.value_length", "rope.dimension_count"):
         size = file.whole(f"{kind}.{key}", default=width)
         if size != width:
@@ -82,8 +82,8 @@ def read_dimensions(file: GgufFile) -> Dimensions:
         raise BadInput(f"{file.name} has no tensor {EMBEDDINGS}")
     return Dimensions(
         hidden=hidden,
-        layers=file.whole(f"{kind}.block_count", minimum=1, maximum=MOST_LAYERS),
-        units=file.whole(f"{kind}.feed_forward_length", minimum=1, maximum=MOST_UNITS),
+        layers=file.whole(f"{kind}.block_count", minimum=1, maximum=MAX_LAYERS),
+        units=file.whole(f"{kind}.feed_forward_length", minimum=1, maximum=MAX_UNITS),
         heads=heads,
         key_heads=key_heads,
         head_width=width,
@@ -225,7 +225,7 @@ def language_config(file: GgufFile) -> LanguageConfig:
         hidden_size=sizes.hidden,
         layers=sizes.layers,
         vocabulary=sizes.vocabulary,
-        context=file.whole(f"{kind}.context_length", minimum=1, maximum=MOST_POSITIONS),
+        context=file.whole(f"{kind}.context_length", minimum=1, maximum=MAX_POSITIONS),
         stop_ids=tuple(dict.fromkeys(stops)),
         pad_id=file.whole(pad) if pad in file.metadata else None,
     )

@@ -24,8 +24,8 @@ from workbench.runtimes.gguf.networks.cmvn import read_cmvn
 FILES, FILE = "workbench.files", "workbench.file.{}"
 
 # The directory of a large language model has tens of small files with about 20 MB.
-MOST_FILES = 256
-MOST_BYTES = 256 << 20
+MAX_FILES = 256
+MAX_BYTES = 256 << 20
 _LONGEST_NAME = 200
 
 
@@ -96,17 +96,17 @@ def _embedded(file: GgufFile) -> dict[str, bytes]:
             f"{file.name} is of format version {version}; expected {FORMAT_VERSION}: convert the model again"
         )
     count = file.length(FILES)
-    names = file.texts(FILES) or [] if count is None or count <= MOST_FILES else None
+    names = file.texts(FILES) or [] if count is None or count <= MAX_FILES else None
     if names is None:
-        raise BadInput(f"{file.name} carries {count} files; expected at most {MOST_FILES}")
+        raise BadInput(f"{file.name} carries {count} files; expected at most {MAX_FILES}")
     if len(set(names)) < len(names):
         raise BadInput(f"{file.name} carries a file twice; expected different names in {FILES}")
     for name in names:
         _check_name(name, file.name)
     spans = [file.metadata.span(FILE.format(number)) for number in range(len(names))]
     sizes = [span.end - span.first for span in spans if span]
-    if sum(sizes) > MOST_BYTES:
-        raise BadInput(f"{file.name} carries files of {sum(sizes) >> 20} MB; expected at most {MOST_BYTES >> 20} MB")
+    if sum(sizes) > MAX_BYTES:
+        raise BadInput(f"{file.name} carries files of {sum(sizes) >> 20} MB; expected at most {MAX_BYTES >> 20} MB")
     return {name: _content(file, FILE.format(number), name) for number, name in enumerate(names)}
 
 

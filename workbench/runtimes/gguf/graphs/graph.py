@@ -208,7 +208,7 @@ class Graph(Shapes):
 
     def linear(self, x: Tensor, scope: Scope, out: int, bias: bool = True, rows: slice | None = None) -> Tensor:
         """Applies a linear layer, [T, in] to [T, out]; `rows` selects some of its outputs."""
-        if len(x.shape) == 2 and x.shape[0] >= matrix_products.MINIMUM_FRAMES and self.is_contiguous(x):
+        if len(x.shape) == 2 and x.shape[0] >= matrix_products.MIN_FRAMES and self.is_contiguous(x):
             weight = scope.floats("weight", (out, x.shape[1]), rows)
             if weight is not None:
                 bias_values = scope.values("bias", (out,))[rows or slice(None)] if bias else None
@@ -231,7 +231,7 @@ class Graph(Shapes):
     def attention(self, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
         """Returns scaled dot-product attention of q [T, D] over k, v [S, D], split into heads: [T, D]."""
         frames, width = q.shape
-        if min(frames, k.shape[0]) >= long_attention.MINIMUM_FRAMES:
+        if min(frames, k.shape[0]) >= long_attention.MIN_FRAMES:
             return self._long_attention((q, k, v), lambda: tuple(map(array_of, (q, k, v))), heads)
         parts = [self.split(x, heads) for x in (q, k, v)]
         context = self._library.flash_attn_ext(
@@ -242,7 +242,7 @@ class Graph(Shapes):
     def self_attention(self, fused: Tensor, heads: int) -> Tensor:
         """Returns `attention` of q, k and v, which are the columns of fused [T, 3 * D]: [T, D]. They are not copied."""
         frames, width = fused.shape[0], fused.shape[1] // 3
-        if frames >= long_attention.MINIMUM_FRAMES:
+        if frames >= long_attention.MIN_FRAMES:
             return self._long_attention((fused,), lambda: np.hsplit(array_of(fused), 3), heads)
         each, row, library = width // heads, 4 * fused.shape[1], self._library
         parts = [

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from workbench.pipelines.recognition.batches import MOST_LANES
+from workbench.pipelines.recognition.batches import MAX_LANES
 from workbench.runtimes.gguf.graphs.ggml import Library
 
 Result = TypeVar("Result")
@@ -43,7 +43,7 @@ class Lanes:
 
     def __init__(self, library: Library, count: int):
         self._library = library
-        self.count = min(count, MOST_LANES)
+        self.count = min(count, MAX_LANES)
         self._free: list[Lane] = []
         self._thread_local = threading.local()
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from workbench.runtimes.gguf.graphs.matrix_products import blocks
 
-MINIMUM_FRAMES = 384  # frames and keys; with fewer, ggml's fused attention is as fast or faster
-MAXIMUM_QUERIES = 384  # most queries of a task, so that its scores stay in the processor's cache
+MIN_FRAMES = 384  # frames and keys; with fewer, ggml's fused attention is as fast or faster
+MAX_QUERIES = 384  # most queries of a task, so that its scores stay in the processor's cache
 
 
 def tasks(frames: int, heads: int) -> list[tuple[int, slice]]:
     """Returns (head, queries) of each task."""
-    return [(head, rows) for head in range(heads) for rows in blocks(frames, MAXIMUM_QUERIES)]
+    return [(head, rows) for head in range(heads) for rows in blocks(frames, MAX_QUERIES)]
 
 
 def room_for_scores(frames: int, keys: int) -> np.ndarray:
@@ -25,7 +25,7 @@ def room_for_scores(frames: int, keys: int) -> np.ndarray:
 
     The tasks share it, because the system clears new memory for each array of this size.
     """
-    return np.empty((min(frames, MAXIMUM_QUERIES), keys), np.float32)
+    return np.empty((min(frames, MAX_QUERIES), keys), np.float32)
 
 
 def attend(

@@ -11,13 +11,13 @@ from workbench.runtimes.gguf.graphs.ggml import Library
 from workbench.runtimes.gguf.graphs.numpy_nodes import Share, array_of
 from workbench.runtimes.gguf.graphs.weights import Tensor
 
-MINIMUM_FRAMES = 48  # frames; with fewer, ggml is as fast
-MAXIMUM_FRAMES, MAXIMUM_OUTPUTS = 512, 256  # the most of a task: frames, and rows of the matrix
+MIN_FRAMES = 48  # frames; with fewer, ggml is as fast
+MAX_FRAMES, MAX_OUTPUTS = 512, 256  # the most of a task: frames, and rows of the matrix
 
 
 def tasks(frames: int, outputs: int) -> list[tuple[slice, slice]]:
     """Returns (frames, outputs) of each task."""
-    return [(rows, columns) for rows in blocks(frames, MAXIMUM_FRAMES) for columns in blocks(outputs, MAXIMUM_OUTPUTS)]
+    return [(rows, columns) for rows in blocks(frames, MAX_FRAMES) for columns in blocks(outputs, MAX_OUTPUTS)]
 
 
 def blocks(length: int, maximum: int) -> list[slice]:

@@ -33,7 +33,7 @@ class SequenceScorer(PrefixScorer):
         super().__init__(room, SEQUENCES)
         self._model = model
         self._settings = settings
-        self._maximum_nodes = max(SEQUENCES, min(PASS, LOGITS // vocabulary))  # tokens in one pass
+        self._max_nodes = max(SEQUENCES, min(PASS, LOGITS // vocabulary))  # tokens in one pass
         self._context: Context | None = None
         self.forget()
 
@@ -78,8 +78,8 @@ class SequenceScorer(PrefixScorer):
             sequence = self._prepare_sequence(context, branch)
             for node in branch.added:
                 members[node].append(sequence)
-        for first in range(0, len(nodes), self._maximum_nodes):
-            self._pass(context, nodes[first : first + self._maximum_nodes], members, children)
+        for first in range(0, len(nodes), self._max_nodes):
+            self._pass(context, nodes[first : first + self._max_nodes], members, children)
         self._used_positions += len(nodes)
         return True
 
@@ -147,8 +147,8 @@ class SequenceScorer(PrefixScorer):
             self._model,
             max(self._capacity, positions),
             SEQUENCES,
-            longest=self._maximum_nodes,
-            outputs=self._maximum_nodes,
+            longest=self._max_nodes,
+            outputs=self._max_nodes,
             **self._settings,
         )
         return self._context

@@ -21,8 +21,8 @@ from workbench.runtimes.gguf.networks.xcodec_encoder import Encoder
 from workbench.speech.codec_input import check_codes, of_length, whole_frames
 from workbench.trace.recorder import Recorder
 
-MOST_VALUES = 1 << 24  # values that a convolution reads at once: 64 MiB, whatever the length of an answer
-MOST_FRAMES = 1000  # frames that are decoded at once
+MAX_VALUES = 1 << 24  # values that a convolution reads at once: 64 MiB, whatever the length of an answer
+MAX_FRAMES = 1000  # frames that are decoded at once
 
 
 class Xcodec:
@@ -41,7 +41,7 @@ class Xcodec:
         self.sample_rate = sizes.sample_rate  # Hz
         self.hop = math.prod(sizes.upsampling)  # samples per frame
         self.receptive_field = decoder_receptive_field(sizes)
-        self._part = min(max(MOST_VALUES // values_of_frame(sizes), 1), MOST_FRAMES)
+        self._part = min(max(MAX_VALUES // values_of_frame(sizes), 1), MAX_FRAMES)
         if sizes.codebooks < streams:
             raise BadInput(
                 f"the codec of {file.name} has {sizes.codebooks} codebooks; the language model has {streams} "

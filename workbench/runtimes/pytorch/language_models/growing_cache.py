@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-MINIMUM_GROWTH = 256  # positions that a buffer grows by, at least
+MIN_GROWTH = 256  # positions that a buffer grows by, at least
 
 
 class GrowingLayer(DynamicLayer):
@@ -29,7 +29,7 @@ class GrowingLayer(DynamicLayer):
         first = self.get_seq_length()
         end = first + key_states.shape[-2]
         if self._buffers is None or end > self._buffers[0].shape[-2]:
-            room = max(2 * first, end + MINIMUM_GROWTH)
+            room = max(2 * first, end + MIN_GROWTH)
             self._buffers = self._grow(self.keys, key_states, room), self._grow(self.values, value_states, room)
         keys, values = self._buffers
         keys[:, :, first:end], values[:, :, first:end] = key_states, value_states

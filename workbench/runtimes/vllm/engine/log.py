@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench.core.errors import Unavailable
 from workbench.system.user_cache import file_name, user_cache
 
-MAXIMUM_LOGS = 20  # number of logs of earlier engines that stay
+MAX_LOGS = 20  # number of logs of earlier engines that stay
 LONGEST_REASON = 400  # characters
 
 # What vLLM prints when it reaches a step, and the sentence to show for it.
@@ -60,7 +60,7 @@ class EngineLog:
         path = folder / f"vllm-{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for old in sorted(folder.glob("vllm-*.log"), key=lambda each: each.stat().st_mtime)[:-MAXIMUM_LOGS]:
+            for old in sorted(folder.glob("vllm-*.log"), key=lambda each: each.stat().st_mtime)[:-MAX_LOGS]:
                 old.unlink(missing_ok=True)
             path.touch()
         except OSError as error:

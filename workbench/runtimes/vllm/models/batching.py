@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 # A batch's longest chunk is at most this many times as long as its shortest, as the difference is padding.
 LONGER = 1.25
-MOST_SCORES = 1 << 26  # attention scores in one batch
+MAX_SCORES = 1 << 26  # attention scores in one batch
 
 
 def batches(lengths: Sequence[int], heads: int) -> Iterator[list[int]]:
@@ -19,7 +19,7 @@ def batches(lengths: Sequence[int], heads: int) -> Iterator[list[int]]:
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
         longest = lengths[batch[0]] if batch else 0
-        full = heads * (len(batch) + 1) * longest**2 > MOST_SCORES
+        full = heads * (len(batch) + 1) * longest**2 > MAX_SCORES
         if batch and (full or longest > LONGER * lengths[number]):
             yield batch
             batch = []

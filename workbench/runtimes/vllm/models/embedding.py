@@ -44,13 +44,13 @@ def embedding_label(number: int, count: int) -> str:
     return f"embedding {number} of {count}" if count > 1 else "the embedding"
 
 
-def checked_rows(item: Any, width: int, maximum_tokens: int, dtype: torch.dtype, name: str) -> Tensor:
+def checked_rows(item: Any, width: int, max_tokens: int, dtype: torch.dtype, name: str) -> Tensor:
     """Returns an item as [tokens, width] in the model's dtype.
 
     Args:
         item: an `Embedding`, or an array or tensor of any floating-point type, which may have a leading dimension of 1.
         width: the model's hidden size.
-        maximum_tokens: the largest number of tokens.
+        max_tokens: the largest number of tokens.
         name: the item's name in messages.
 
     Raises `Refused` for an item that the model cannot take.
@@ -58,9 +58,9 @@ def checked_rows(item: Any, width: int, maximum_tokens: int, dtype: torch.dtype,
     values = _values(item, name)
     if values.shape[1] != width:
         raise Refused(f"{name} has the shape {values.shape}; the model expects vectors of {width}")
-    if len(values) > maximum_tokens:
+    if len(values) > max_tokens:
         raise Refused(
-            f"{name} is {len(values)} tokens long; the server takes {maximum_tokens} positions in a prompt at most"
+            f"{name} is {len(values)} tokens long; the server takes {max_tokens} positions in a prompt at most"
         )
     rows = torch.from_numpy(values).to(dtype)
     finite = rows.isfinite().all(dim=1)
@@ -97,9 +97,9 @@ class EmbeddingItems(ProcessorBatchItems[Tensor]):
 class EmbeddingParser(MultiModalDataParser):
     """Checks the embeddings of a request."""
 
-    def __init__(self, width: int, maximum_tokens: int, dtype: torch.dtype):
+    def __init__(self, width: int, max_tokens: int, dtype: torch.dtype):
         super().__init__()
-        self.width, self.maximum_tokens, self.dtype = width, maximum_tokens, dtype
+        self.width, self.max_tokens, self.dtype = width, max_tokens, dtype
 
     def _get_subparsers(self) -> Mapping[str, Any]:
         return {MODALITY: self._parsed}
@@ -110,7 +110,7 @@ class EmbeddingParser(MultiModalDataParser):
             return None
         items = data if isinstance(data, list | tuple) else [data]
         checked = [
-            checked_rows(item, self.width, self.maximum_tokens, self.dtype, embedding_label(number, len(items)))
+            checked_rows(item, self.width, self.max_tokens, self.dtype, embedding_label(number, len(items)))
             for number, item in enumerate(items, 1)
         ]
         return EmbeddingItems(checked)
@@ -125,7 +125,7 @@ class EmbeddingInfo(BaseProcessingInfo):
         return int(self.ctx.model_config.get_inputs_embeds_size())
 
     @property
-    def maximum_tokens(self) -> int:
+    def max_tokens(self) -> int:
         """The most positions of a prompt, with room for one token after it."""
         return int(self.ctx.model_config.max_model_len) - 1
 
@@ -153,11 +153,11 @@ class EmbeddingInfo(BaseProcessingInfo):
         """Returns a parser that refuses items that the model cannot take."""
         dtype = self.ctx.model_config.dtype
         assert isinstance(dtype, torch.dtype)  # it is a name only until vLLM has read the model's configuration
-        return EmbeddingParser(self.width, self.maximum_tokens, dtype)
+        return EmbeddingParser(self.width, self.max_tokens, dtype)
 
     def get_mm_max_tokens_per_item(self, seq_len: int, mm_counts: Mapping[str, int]) -> Mapping[str, int]:
         """Returns the length of the whole prompt, which one embedding may fill."""
-        return {MODALITY: min(self.maximum_tokens, seq_len)}
+        return {MODALITY: min(self.max_tokens, seq_len)}
 
 
 class EmbeddingDummyInputs(BaseDummyInputsBuilder[EmbeddingInfo]):
@@ -170,7 +170,7 @@ class EmbeddingDummyInputs(BaseDummyInputsBuilder[EmbeddingInfo]):
     def get_dummy_mm_data(self, seq_len: int, mm_counts: Mapping[str, int], mm_options: Any) -> dict[str, Any]:
         """Returns zeros that together fill a prompt."""
         count = mm_counts.get(MODALITY, 0)
-        rows = max(min(seq_len, self.info.maximum_tokens) // max(count, 1), 1)
+        rows = max(min(seq_len, self.info.max_tokens) // max(count, 1), 1)
         return {MODALITY: [np.zeros((rows, self.info.width), dtype=np.float32)] * count}
 
 
@@ -212,10 +212,10 @@ class EmbeddingProcessor(BaseMultiModalProcessor[EmbeddingInfo]):
         if placeholders != len(items):
             raise Refused(mismatch("the prompt", name, placeholders, len(items)))
         length = len(inputs.prompt) - placeholders + sum(map(len, items))
-        if length > self.info.maximum_tokens:
+        if length > self.info.max_tokens:
             raise Refused(
                 f"the prompt has {length} positions with its embeddings, and the server takes "
-                f"{self.info.maximum_tokens} at most"
+                f"{self.info.max_tokens} at most"
             )
         # vLLM's cache of sent items saves little here, and breaks if a request is refused after this.
         inputs.cache = None

@@ -10,7 +10,7 @@ from workbench.core.options import ListeningOptions
 from workbench.decoding.generation import GenerationOptions
 from workbench.runtimes.vllm.requests.sampling import known_top_p
 
-MOST_ALTERNATIVES = 20  # the most that servers of this kind send
+MAX_ALTERNATIVES = 20  # the most that servers of this kind send
 LOCAL_ADVICE = "leave it out, or open the model on this machine"
 
 
@@ -51,7 +51,7 @@ def alternatives_fields(count: int, chats: bool) -> dict[str, Any]:
     """
     if not count:
         return {}
-    fields = {"logprobs": True, "top_logprobs": min(count + 1, MOST_ALTERNATIVES)} if chats else {"logprobs": count}
+    fields = {"logprobs": True, "top_logprobs": min(count + 1, MAX_ALTERNATIVES)} if chats else {"logprobs": count}
     return {**fields, "return_tokens_as_token_ids": True}
 
 

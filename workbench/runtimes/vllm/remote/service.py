@@ -15,7 +15,7 @@ CHAT, COMPLETIONS, TRANSCRIPTIONS = "/v1/chat/completions", "/v1/completions", "
 MODELS, TOKENIZE, DETOKENIZE = "/v1/models", "/tokenize", "/detokenize"
 ROUTES = (CHAT, COMPLETIONS, TRANSCRIPTIONS, DETOKENIZE)
 ABSENT = (404, 405, 501)  # the statuses of a route that does not exist
-MOST_NAMES = 8  # names of models in a message
+MAX_NAMES = 8  # names of models in a message
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _model(client: Client, model_name: str) -> str:
         names = [str(each["id"]) for each in answer.content["data"]]
     except (TypeError, KeyError):
         raise unexpected_answer_error(client.server, f"{MODELS} with no list of models") from None
-    listed = ", ".join(names[:MOST_NAMES]) + (" ..." if len(names) > MOST_NAMES else "")
+    listed = ", ".join(names[:MAX_NAMES]) + (" ..." if len(names) > MAX_NAMES else "")
     if model_name:
         if model_name in names:
             return model_name

@@ -28,7 +28,7 @@ from workbench.speech.network import Codec
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
-MOST_AT_ONCE = 256  # conversations, each with its thread; further ones wait
+MAX_AT_ONCE = 256  # conversations, each with its thread; further ones wait
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Conversations:
     def __init__(self, llm: AsyncLLM, directory: Path, name: str):
         self._llm, self._directory, self._name = llm, directory, name
         self._loop = asyncio.get_running_loop()
-        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
         self._opening = threading.Lock()
 
     async def events(

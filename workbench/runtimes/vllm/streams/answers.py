@@ -130,13 +130,13 @@ class Answers:
     """The requests in an engine, by id.
 
     Args:
-        maximum_parked: the number of requests outside the batch that are kept. If there are more, a request that has
+        max_parked: the number of requests outside the batch that are kept. If there are more, a request that has
             ended is forgotten; if none has ended, the request that left the batch first.
         allows_pairs: whether requests may come in pairs, which needs a scheduler that lets one wait for the other.
     """
 
-    def __init__(self, layout: SpeechLayout, maximum_parked: int = 0, allows_pairs: bool = False):
-        self.layout, self._maximum_parked, self._allows_pairs = layout, maximum_parked, allows_pairs
+    def __init__(self, layout: SpeechLayout, max_parked: int = 0, allows_pairs: bool = False):
+        self.layout, self._max_parked, self._allows_pairs = layout, max_parked, allows_pairs
         self._running: dict[str, Answer] = {}
         self._parked: OrderedDict[str, Answer] = OrderedDict()
 
@@ -187,7 +187,7 @@ class Answers:
         if answer is None:
             return
         self._parked[request] = answer
-        if len(self._parked) > self._maximum_parked:
+        if len(self._parked) > self._max_parked:
             ended_names = (name for name, each in self._parked.items() if each.has_ended)
             del self._parked[next(ended_names, next(iter(self._parked)))]
 

@@ -45,7 +45,7 @@ from workbench.trace.trace import StageFilter
 if TYPE_CHECKING:
     from vllm import SamplingParams
 
-MAXIMUM_MARKERS = 8  # the most positions of an answer that are neither tokens of text nor rows of audio
+MAX_MARKERS = 8  # the most positions of an answer that are neither tokens of text nor rows of audio
 
 
 class EngineNetwork:
@@ -281,7 +281,7 @@ def _params(
         if stream_request.null
         else {"auto": (layout.eos,), "text_audio": ()}.get(plan.modalities, closing_ids)
     )
-    limit = plan.max_tokens or plan.max_text_tokens + plan.max_audio_rows + MAXIMUM_MARKERS
+    limit = plan.max_tokens or plan.max_text_tokens + plan.max_audio_rows + MAX_MARKERS
     return SamplingParams(
         max_tokens=limit if max_positions is None else min(limit, max_positions),
         stop_token_ids=[layout.pad, *last, *stops],

@@ -21,12 +21,13 @@ import numpy as np
 from workbench.compare.guesses.attention import weights
 from workbench.compare.guesses.cif import cif
 from workbench.compare.guesses.codebooks import codebooks
+from workbench.compare.guesses.context import context
 from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.dither import dither
 from workbench.compare.guesses.filter_bank import filter_banks
 from workbench.compare.guesses.functions import activations, functions, gates
 from workbench.compare.guesses.guess import FILTER_BANK, Guess, Hint, Scene, remainder_clause, remaining, units_of
-from workbench.compare.guesses.heads import context, fused
+from workbench.compare.guesses.heads import fused
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
 from workbench.compare.guesses.positions import positions

@@ -40,7 +40,7 @@ def _scaled(scene: Scene, r: np.ndarray, c: np.ndarray, visible_to_both: np.ndar
     if not square:
         return
     times = float((x[finite] * y[finite]).sum()) / square
-    width_clause = _division(times, len(r), _head_width(scene))
+    width_clause = division_clause(times, len(r), _head_width(scene))
 
     def expected(rows: Rows) -> np.ndarray:
         with np.errstate(all="ignore"):
@@ -80,7 +80,7 @@ def _head_width(scene: Scene) -> int | None:
     return None
 
 
-def _division(times: float, heads: int, head_width: int | None) -> str:
+def division_clause(times: float, heads: int, head_width: int | None) -> str:
     """Returns which division by a width gives the scores this factor, as an addition to the sentence."""
     for width in _USUAL_WIDTHS if head_width is None else (head_width,):
         if math.isclose(times, width**0.5, rel_tol=_CLOSE):
@@ -89,6 +89,9 @@ def _division(times: float, heads: int, head_width: int | None) -> str:
             return f", as with a second division by √{width}"
     if head_width and heads > 1 and math.isclose(times, heads**-0.5, rel_tol=_CLOSE):
         return f", as with division by √{heads * head_width} (all heads), not by √{head_width} (one head)"
+    for width in _USUAL_WIDTHS if head_width else ():
+        if math.isclose(times, math.sqrt((head_width or 1) / width), rel_tol=_CLOSE / 10):
+            return f", as with division by √{width}, not by √{head_width}"
     return ""
 
 

@@ -6,21 +6,28 @@ off the reference, from the stages before and after it. Source: Su et al., RoFor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, is_few, named, table
+from workbench.compare.guesses.rotations import (
+    BASES,
+    LAYOUT_WORDS,
+    LAYOUTS,
+    LEAST_RATE,
+    SAME_ANGLES,
+    SHIFTS,
+    Complex,
+    angles_between,
+    base_of,
+    round_bases,
+    turns,
+)
 from workbench.trace.step_names import step_and_stage
 
-_BASES = (10000.0, 500000.0, 1000000.0, 100000.0, 50000.0, 20000.0, 5000000.0, 1000.0)
-_SHIFTS = (1, -1, 2, -2)
-_MAX_CACHE_SHIFT = 9  # a shift in a row of a cache is tried if it is smaller, or leads to position 0
-_MIN_RATE = 1e-3  # radians in a row that can be read off
-_SAME_ANGLES = 1e-4
-Complex = np.ndarray
-"""[rows, heads, pairs]: the two channels of a pair as one complex number."""
+_MOST_CACHE_SHIFT = 9  # a shift in a row of a cache is tried if it is smaller, or leads to position 0
 
 
 def rotary(scene: Scene) -> Iterator[Guess]:
@@ -42,16 +49,16 @@ def rotary(scene: Scene) -> Iterator[Guess]:
     if len(reference_input) < 3:
         yield from _of_step(scene, projection, reference_input, candidate_input)
         return
-    layout = next((name for name in _LAYOUTS if _turns(name, reference_input, scene.reference, scene.allowed)), None)
+    layout = next((name for name in LAYOUTS if turns(name, reference_input, scene.reference, scene.allowed)), None)
     if layout is None:
         return
-    angles = _angles(layout, reference_input, scene.reference)  # [rows, pairs], as e^(i angle)
-    other_layout = next(name for name in _LAYOUTS if name != layout)
+    angles = angles_between(layout, reference_input, scene.reference)  # [rows, pairs], as e^(i angle)
+    other_layout = next(name for name in LAYOUTS if name != layout)
 
     def guess(kind: str, words: str, factors: Complex, applied_layout: str = layout) -> Guess:
         def expected(rows: Rows) -> np.ndarray:
-            pairs = _LAYOUTS[applied_layout][0](np.asarray(candidate_input[rows], np.float64)) * factors[rows][:, None]
-            return _LAYOUTS[applied_layout][1](pairs).reshape(len(rows), -1)
+            pairs = LAYOUTS[applied_layout][0](np.asarray(candidate_input[rows], np.float64)) * factors[rows][:, None]
+            return LAYOUTS[applied_layout][1](pairs).reshape(len(rows), -1)
 
         return Guess(kind, words, expected)
 
@@ -60,7 +67,7 @@ def rotary(scene: Scene) -> Iterator[Guess]:
         return  # the error came in with the input
     yield guess(
         "RoPE layout",
-        f"RoPE turns {_WORDS[other_layout]}, where the reference turns {_WORDS[layout]}",
+        f"RoPE turns {LAYOUT_WORDS[other_layout]}, where the reference turns {LAYOUT_WORDS[layout]}",
         angles,
         other_layout,
     )
@@ -74,22 +81,22 @@ def rotary(scene: Scene) -> Iterator[Guess]:
     regular = np.exp(1j * (start + positions * rates))
     if not is_close(regular.view(np.float64), np.ascontiguousarray(angles).view(np.float64), 1e-2):
         return
-    for shift in _SHIFTS:
+    for shift in SHIFTS:
         offset = f"{shift:+d}"
         rotations = np.exp(1j * (start + (positions + shift) * rates))
         yield guess("RoPE position", f"RoPE's positions are off by {offset}", rotations)
-    reference_base = _base_of(angles)
-    candidate_angles = _angles(layout, candidate_input, scene.candidate)
+    reference_base = base_of(angles)
+    candidate_angles = angles_between(layout, candidate_input, scene.candidate)
     reference_clause = (
         f"where the reference has {reference_base:.0f}" if reference_base else "where the reference has another"
     )
-    for base in dict.fromkeys((*_BASES, *_round_bases(candidate_angles))):
+    for base in dict.fromkeys((*BASES, *round_bases(candidate_angles))):
         if base != reference_base:
             rotations = np.exp(1j * positions * base ** (-np.arange(pairs) / pairs))
             yield guess("RoPE base", f"RoPE has the base {base:.0f}, {reference_clause}", rotations)
     yield from _partial(scene, layout, candidate_input, rates, reference_base)
     # Fast pairs may have turned by more than half a circle in a row, and slow ones show too few digits.
-    measurable = (np.abs(rates) > _MIN_RATE) & (np.abs(rates) < 1.5)
+    measurable = (np.abs(rates) > LEAST_RATE) & (np.abs(rates) < 1.5)
     if measurable.any():
         times = np.angle(candidate_angles[1] * candidate_angles[0].conj())[measurable] / rates[measurable]
         for digits in (2, 4):
@@ -113,8 +120,8 @@ def _partial(
 
             def expected(rows: Rows, rates: np.ndarray = each, turned: int = turned) -> np.ndarray:
                 x = np.asarray(candidate_input[rows], np.float64)
-                pairs = _LAYOUTS[layout][0](x[..., :turned]) * np.exp(1j * rows[:, None] * rates)[:, None]
-                return np.concatenate([_LAYOUTS[layout][1](pairs), x[..., turned:]], axis=-1).reshape(len(rows), -1)
+                pairs = LAYOUTS[layout][0](x[..., :turned]) * np.exp(1j * rows[:, None] * rates)[:, None]
+                return np.concatenate([LAYOUTS[layout][1](pairs), x[..., turned:]], axis=-1).reshape(len(rows), -1)
 
             words = f"RoPE turns only the first {turned} of the {width} channels of a head"
             yield Guess("RoPE layout", words, expected)
@@ -138,22 +145,25 @@ def _of_step(
     before, after = scene.reference_stages[before_prompt], scene.reference_stages[prompt_stage]
     if before.shape != after.shape or before.shape[2] != scene.reference.shape[2] or len(before) < 2:
         return
-    layout = next((name for name in _LAYOUTS if _turns(name, before, after, scene.allowed)), None)
-    if layout is None or not _turns(layout, reference_input, scene.reference, scene.allowed):
+    layout = next((name for name in LAYOUTS if turns(name, before, after, scene.allowed)), None)
+    if layout is None or not turns(layout, reference_input, scene.reference, scene.allowed):
         return
-    prompt_angles, angles = _angles(layout, before, after), _angles(layout, reference_input, scene.reference)
+    prompt_angles, angles = (
+        angles_between(layout, before, after),
+        angles_between(layout, reference_input, scene.reference),
+    )
     rotation = prompt_angles[1] * prompt_angles[0].conj()  # from one position to the next
 
     def guess(words: str, factors: Complex) -> Guess:
         def expected(rows: Rows) -> np.ndarray:
-            pairs = _LAYOUTS[layout][0](np.asarray(candidate_input[rows], np.float64)) * factors[rows][:, None]
-            return _LAYOUTS[layout][1](pairs).reshape(len(rows), -1)
+            pairs = LAYOUTS[layout][0](np.asarray(candidate_input[rows], np.float64)) * factors[rows][:, None]
+            return LAYOUTS[layout][1](pairs).reshape(len(rows), -1)
 
         return Guess("RoPE position", words, expected)
 
     if is_close(guess("", angles).expected(scene.sample), scene.pair[1], 2 * scene.allowed):
         return  # the error came in with the input
-    for shift in _SHIFTS:
+    for shift in SHIFTS:
         yield guess(f"RoPE's position is off by {shift:+d}", angles * rotation**shift)
 
 
@@ -168,74 +178,13 @@ def _of_cache(scene: Scene) -> Iterator[Guess]:
     if not len(places) or not is_few(places, len(r)):
         return
     first, pairs = int(places[0]), r.shape[2] // 2
-    shifts = dict.fromkeys((*_SHIFTS, *(sign * n for n in range(3, _MAX_CACHE_SHIFT) for sign in (1, -1)), -first))
-    for paired, unpaired in _LAYOUTS.values():
-        for base, shift in product(_BASES, (each for each in shifts if each)):
+    shifts = dict.fromkeys((*SHIFTS, *(sign * n for n in range(3, _MOST_CACHE_SHIFT) for sign in (1, -1)), -first))
+    for paired, unpaired in LAYOUTS.values():
+        for base, shift in product(BASES, (each for each in shifts if each)):
             factors = np.exp(1j * shift * base ** (-np.arange(pairs) / pairs))
             turned = unpaired(paired(r[places]) * factors)
-            if is_close(turned, c[places], max(scene.allowed * len(r), _SAME_ANGLES)):
+            if is_close(turned, c[places], max(scene.allowed * len(r), SAME_ANGLES)):
                 changed = r.copy()
                 changed[places] = turned
                 words = f"RoPE's position is off by {shift:+d} in {named('row', places)}"
                 yield Guess("RoPE position", words, lambda rows, x=changed: table(x[rows]))  # type: ignore[misc]
-
-
-def _round_bases(angles: Complex) -> list[float]:
-    """Returns round numbers near the base that the angles of the first two rows show; empty if they show none."""
-    rates = np.angle(angles[1] * angles[0].conj())
-    pairs = len(rates)
-    measurable = np.flatnonzero((rates > _MIN_RATE) & (np.arange(pairs) > 0))
-    if not len(measurable):
-        return []
-    base = float(np.exp(np.median(-np.log(rates[measurable]) * pairs / measurable)))
-    return [float(f"{base:.{digits}g}") for digits in (1, 2, 3)] if 10 < base < 1e12 else []
-
-
-def _base_of(angles: Complex) -> float | None:
-    """Returns the round base that gives these angles; None without one."""
-    count, pairs = angles.shape
-    for base in (*_BASES, *_round_bases(angles)):
-        rotations = np.exp(1j * np.arange(count)[:, None] * base ** (-np.arange(pairs) / pairs))
-        if is_close(rotations.view(np.float64), np.ascontiguousarray(angles).view(np.float64), _SAME_ANGLES):
-            return base
-    return None
-
-
-def _halves(x: np.ndarray) -> Complex:
-    real, imaginary = np.split(x, 2, axis=-1)
-    return np.asarray(real + 1j * imaginary)
-
-
-def _unhalved(pairs: Complex) -> np.ndarray:
-    return np.concatenate([pairs.real, pairs.imag], axis=-1)
-
-
-def _neighbours(x: np.ndarray) -> Complex:
-    return np.asarray(x[..., 0::2] + 1j * x[..., 1::2])
-
-
-def _unneighboured(pairs: Complex) -> np.ndarray:
-    channels = np.empty((*pairs.shape[:-1], 2 * pairs.shape[-1]))
-    channels[..., 0::2], channels[..., 1::2] = pairs.real, pairs.imag
-    return channels
-
-
-_LAYOUTS: dict[str, tuple[Callable[[np.ndarray], Complex], Callable[[Complex], np.ndarray]]] = {
-    "halves": (_halves, _unhalved),
-    "neighbours": (_neighbours, _unneighboured),
-}
-_WORDS = {"halves": "channels of the two halves of a head together", "neighbours": "neighbouring channels together"}
-
-
-def _angles(layout: str, before: np.ndarray, after: np.ndarray) -> Complex:
-    """Returns e^(i angle) for each row and pair, from all heads together."""
-    pairs_before, pairs_after = (_LAYOUTS[layout][0](np.asarray(side, np.float64)) for side in (before, after))
-    products = (pairs_after * pairs_before.conj()).sum(axis=1)
-    with np.errstate(all="ignore"):
-        return np.where(np.abs(products) > 0, products / np.abs(products), 1.0)
-
-
-def _turns(layout: str, before: np.ndarray, after: np.ndarray, allowed: float) -> bool:
-    """Returns whether one angle for each row and pair, the same in all heads, turns one array into the other."""
-    pairs = _LAYOUTS[layout][0](np.asarray(before, np.float64)) * _angles(layout, before, after)[:, None]
-    return is_close(_LAYOUTS[layout][1](pairs), np.asarray(after, np.float64), allowed)

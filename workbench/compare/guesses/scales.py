@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, is_few, listed, named, table, units_of
+from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
 
 _FITTED = 8  # rows, or channels, that a fit of two numbers needs
 _FITTED_ONE = 3  # rows that a fit of one number for each channel needs
@@ -233,8 +234,8 @@ def coarser(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     size = float(np.linalg.norm(r))
     error = float(np.linalg.norm(c - r)) / size if size else math.inf
     for name, roundoff, rounded_to in (
-        ("bfloat16", _BFLOAT16, _rounded_to_bfloat16),
-        ("float16", _FLOAT16, _rounded_to_float16),
+        ("bfloat16", _BFLOAT16, rounded_to_bfloat16),
+        ("float16", _FLOAT16, rounded_to_float16),
     ):
         if roundoff <= scene.roundoff:
             continue  # expected anyway
@@ -258,17 +259,6 @@ def _nothing(rows: Rows) -> np.ndarray:
 def _same_rounding(rounded: np.ndarray, c: np.ndarray) -> bool:
     """Returns whether nearly all values are the rounded ones; ties and the reference's own rounding move a few."""
     return bool((rounded == c).mean() > 0.98)
-
-
-def _rounded_to_float16(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return x.astype(np.float16).astype(np.float64)
-
-
-def _rounded_to_bfloat16(x: np.ndarray) -> np.ndarray:
-    bits = x.astype(np.float32).view(np.uint32)
-    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-    return bits.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 def _number(value: float) -> str:

@@ -1,0 +1,288 @@
+"""Guesses at an attention that shows only its result: another scale, mask, sum, rotary embedding or sharing of heads.
+
+The attention is computed again from the stages that entered it, with one thing changed at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+
+import numpy as np
+
+from workbench.compare.guesses.attended import (
+    Attention,
+    Mask,
+    Rotation,
+    all_keys,
+    earlier_keys,
+    entering,
+)
+from workbench.compare.guesses.attention import division_clause
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, relative_l2, table
+from workbench.compare.guesses.rotations import BASES, LAYOUT_WORDS, LAYOUTS, SHIFTS, Complex, base_of
+from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
+
+_MOST_WEIGHTS = 1 << 24  # of a layer, for which the attention is computed again
+_FEW_ROWS, _FEW_HEADS = 12, 2  # on which each guess is tried first
+_LONGEST_CHUNK = 64
+_SLACK = 8  # rows before the first visible difference where a mask or a position may begin to differ
+_POWERS = np.linspace(-6, 6, 49)  # of 2, which are tried as a factor of the scores
+_HALVINGS = 40  # steps in which the factor is found
+_DETERMINED = 1.01  # a fitted factor that is off by this no longer fits
+_LEAST_FOREIGN = 4  # rows that show the values of foreign keys
+Tried = Iterator[tuple[str, Attention]]
+
+
+def context(scene: Scene) -> Iterator[Guess]:
+    """Yields attention weights, or weights times values, of an attention with one fault."""
+    if scene.part not in ("context", "weights") or (pair := entering(scene, all_keys)) is None:
+        return
+    reference, right = pair
+    (rows, heads, _), keys, as_weights = reference.q.shape, len(reference.k), scene.part == "weights"
+    shape = (heads, rows, keys) if as_weights else (rows, heads * reference.v.shape[2])
+    if heads * rows * keys > _MOST_WEIGHTS or scene.reference.shape != shape:
+        return  # too large, or the stages of another program, which have other heads than these
+    probe = _Probe(scene, heads, as_weights)
+    masks = (all_keys, earlier_keys) if rows == keys else (all_keys,)
+    mask = next((each for each in masks if probe.fits_reference(replace(reference, mask=each))), None)
+    if mask is None:
+        return  # another kind of attention
+    right = replace(right, mask=mask)
+    if is_close(probe.computed(right, scene.sample), scene.pair[1], 2 * scene.allowed):
+        return  # the error came in with the input
+    first = 0 if as_weights else _first_difference(scene)
+    for words, attention in chain(
+        _known(right, masks, scene),
+        _masked(right, first),
+        _turned(right, first),
+        _summed(right),
+        _rescaled(right, probe),
+    ):
+        if probe.error(attention) <= 4 * scene.allowed:
+            yield Guess("attention", words, partial(probe.computed, attention))
+    if not as_weights:
+        yield from _foreign(scene, right)
+
+
+class _Probe:
+    """Computes an attention as the stage shows it, and its error in a few rows of a few heads."""
+
+    def __init__(self, scene: Scene, heads: int, as_weights: bool):
+        self._scene, self._as_weights, self._count = scene, as_weights, heads
+        self._heads = np.unique(np.linspace(0, heads - 1, _FEW_HEADS).round().astype(int))
+        rows = scene.candidate.shape[1 if as_weights else 0]
+        self._rows = np.unique(np.linspace(0, rows - 1, _FEW_ROWS).round().astype(int))
+        self._candidate = self._shown(scene.candidate)
+        self.allowed = scene.allowed
+
+    def computed(self, attention: Attention, rows: Rows) -> np.ndarray:
+        """Returns rows of the stage: those of queries, or heads of weights."""
+        return table(attention.weights(rows)) if self._as_weights else attention.context(rows)
+
+    def error(self, attention: Attention) -> float:
+        """Returns the relative L2 between the few values of an attention and those of the candidate."""
+        return self._error(attention, self._candidate)
+
+    def fits_reference(self, attention: Attention) -> bool:
+        """Returns whether an attention gives the reference's stage."""
+        if not self._error(attention, self._shown(self._scene.reference)) <= 4 * self.allowed:
+            return False
+        return is_close(self.computed(attention, self._scene.sample), self._scene.pair[0], self.allowed)
+
+    def _error(self, attention: Attention, values: np.ndarray) -> float:
+        if self._as_weights:
+            return relative_l2(attention.weights(self._heads)[:, self._rows].ravel(), values)
+        return relative_l2(attention.context(self._rows, self._heads).ravel(), values)
+
+    def _shown(self, stage: np.ndarray) -> np.ndarray:
+        if self._as_weights:
+            return stage[self._heads][:, self._rows].ravel().astype(np.float64)
+        heads = stage[self._rows].reshape(len(self._rows), self._count, -1)
+        return heads[:, self._heads].ravel().astype(np.float64)
+
+
+def _first_difference(scene: Scene) -> int:
+    """Returns the first row that differs by more than rounding."""
+    r, c = table(scene.reference), table(scene.candidate)
+    errors = np.linalg.norm(c - r, axis=1)
+    return int((errors > 4 * scene.allowed * np.sqrt(np.square(r).sum() / len(r))).argmax())
+
+
+def _known(right: Attention, masks: tuple[Mask, ...], scene: Scene) -> Tried:
+    heads, key_heads, size = right.q.shape[1], right.k.shape[1], right.scale
+    if 1 < heads // key_heads < heads:
+        yield (
+            f"key heads are shared in turn (query head h reads key head h % {key_heads}), where the reference's are "
+            f"by neighbours (h // {heads // key_heads})",
+            replace(right, in_turn=True),
+        )
+    yield "the scores are not divided by the root of the head's width", replace(right, scale=1.0)
+    words = "the scores are divided by the width of the head, not by its root"
+    yield words, replace(right, scale=size * size)
+    for width in scene.widths:
+        if width != right.q.shape[2]:
+            words = f"the scores are divided by √{width}, not by √{right.q.shape[2]}, the root of the head's width"
+            yield words, replace(right, scale=width**-0.5)
+    for mask in masks:
+        if mask is not right.mask:
+            visible_rows = "later rows too" if mask is all_keys else "no later rows"
+            yield f"a row sees {visible_rows}, other than the reference's", replace(right, mask=mask)
+
+
+def _masked(right: Attention, first: int) -> Tried:
+    """Yields other masks; `first` is the first row that differs."""
+    count = len(right.k)
+
+    def masked(words: str, mask: Mask) -> tuple[str, Attention]:
+        return words, replace(right, mask=lambda queries, keys: mask(queries, keys) & right.mask(queries, keys))
+
+    if right.mask is earlier_keys:
+        for more in (1, 2):
+            words = (
+                f"a row sees {'one later row' if more == 1 else f'{more} later rows'}, where the reference's sees none"
+            )
+            yield words, replace(right, mask=lambda queries, keys, more=more: keys <= queries + more)  # type: ignore[misc]
+        for window in range(first, max(first - _SLACK, 0), -1):
+            yield masked(
+                f"a row sees only itself and the {window - 1} rows before it, where the reference's sees all earlier "
+                "rows: a sliding window",
+                lambda queries, keys, window=window: keys > queries - window,  # type: ignore[misc]
+            )
+    else:
+        for chunk in range(1, min(count - 1, _LONGEST_CHUNK) + 1):
+            yield masked(
+                f"a row sees no rows behind the end of its chunk of {chunk}, where the reference's sees all rows",
+                lambda queries, keys, chunk=chunk: keys // chunk <= queries // chunk,  # type: ignore[misc]
+            )
+    for words, first_key, last_key in _cuts(count):
+        yield masked(
+            f"its rows do not see {words} of {count} keys, which the reference's see",
+            lambda queries, keys, a=first_key, b=last_key: (keys < a) | (keys >= b),  # type: ignore[misc]
+        )
+
+
+def _cuts(count: int) -> Iterator[tuple[str, int, int]]:
+    """Yields ranges of keys that a wrong mask of padding may hide, with words."""
+    for length in range(1, min(_LONGEST_CHUNK, count - 1) + 1):
+        yield ("the last" if length == 1 else f"the last {length}"), count - length, count
+        yield ("the first" if length == 1 else f"the first {length}"), 0, length
+
+
+def _turned(right: Attention, first: int) -> Tried:
+    """Yields other rotary embeddings of queries and keys."""
+    if (rotation := right.rotation) is None or len(right.q) != len(right.k) or len(right.q) < 3:
+        return
+    layout, angles = rotation.layout, rotation.queries
+    rows, pairs = angles.shape
+    plain, other = np.ones_like(angles), next(each for each in LAYOUTS if each != layout)
+
+    def both(angles: Complex, key_angles: Complex | None = None, layout: str = layout) -> Attention:
+        return replace(right, rotation=Rotation(layout, angles, angles if key_angles is None else key_angles))
+
+    words = f"RoPE turns {LAYOUT_WORDS[other]}, where the reference turns {LAYOUT_WORDS[layout]}"
+    yield words, both(angles, layout=other)
+    yield "RoPE is left out", both(plain)
+    yield "RoPE is left out of the keys", both(angles, plain)
+    yield "RoPE is left out of the queries", both(plain, rotation.keys)
+    yield "RoPE is applied twice", both(angles**2)
+    rates = np.angle(angles[1] * angles[0].conj())
+    places = np.arange(rows)[:, None]
+
+    def at(positions: np.ndarray, sign: float = 1.0) -> Complex:
+        return np.exp(1j * sign * (np.angle(angles[0]) + positions * rates))
+
+    if not is_close(at(places).view(np.float64), np.ascontiguousarray(angles).view(np.float64), 1e-2):
+        return
+    yield "RoPE turns the other way", both(angles.conj())
+    for shift in SHIFTS:
+        relation = f"the positions of its keys are off by {shift:+d} against those of its queries"
+        yield f"RoPE: {relation}", both(angles, at(places + shift))
+        yield f"RoPE turns the other way, and {relation}", both(angles.conj(), at(places + shift, -1.0))
+    for start in range(first, max(first - _SLACK, 0), -1):
+        for shift in SHIFTS:
+            positions = at(places + np.where(places >= start, shift, 0))
+            yield f"RoPE's positions are off by {shift:+d} from row {start} on", both(positions)
+    base = base_of(angles)
+    known = f"where the reference has {base:.0f}" if base else "where the reference has another"
+    for each in BASES:
+        if each != base:
+            turned = np.exp(1j * places * each ** (-np.arange(pairs) / pairs))
+            yield f"RoPE has the base {each:.0f}, {known}", both(turned)
+    for times in (0.5, 2.0, 0.25, 4.0, 0.125, 8.0):
+        words = f"RoPE turns by {times:g} times the reference's angles, as when positions are scaled"
+        yield words, both(at(places * times))
+    for part in (pairs, pairs // 2):
+        if part % 2 or not part:
+            continue
+        own = [] if base is None else [base ** (-np.arange(part // 2) / (part // 2))]
+        for partial_rates in (*own, rates[: part // 2]):
+            words = f"RoPE turns only the first {part} of the {2 * pairs} channels of a head"
+            yield words, both(np.exp(1j * places * partial_rates))
+
+
+def _summed(right: Attention) -> Tried:
+    """Yields other softmaxes."""
+    if len(right.q) > 1:
+        words = "softmax is over the queries of each key, where the reference's is over the keys of each query"
+        yield words, replace(right, over_queries=True)
+    yield "softmax adds 1 to the sum that it divides by", replace(right, zero_keys=1)
+    for name, rounded in (("bfloat16", rounded_to_bfloat16), ("float16", rounded_to_float16)):
+        yield f"scores and softmax are in {name}", replace(right, rounded=rounded)
+
+
+def _rescaled(right: Attention, probe: _Probe) -> Tried:
+    """Yields the factor of the scores that fits best, if it is determined."""
+
+    def error_at(power: float) -> float:
+        return probe.error(replace(right, scale=right.scale * 2.0**power))
+
+    errors = [error_at(power) for power in _POWERS]
+    best = int(np.argmin(errors))
+    low, high = _POWERS[max(best - 1, 0)], _POWERS[min(best + 1, len(_POWERS) - 1)]
+    ratio = (math.sqrt(5) - 1) / 2
+    for _ in range(_HALVINGS):  # golden section
+        one, two = high - ratio * (high - low), low + ratio * (high - low)
+        low, high = (low, two) if error_at(one) < error_at(two) else (one, high)
+    times = 2.0 ** ((low + high) / 2)
+    if error_at(math.log2(times * _DETERMINED)) > 2 * probe.allowed:
+        clause = division_clause(times, right.q.shape[1], right.q.shape[2])
+        yield f"the scores are {times:.5g} times the reference's{clause}", replace(right, scale=times * right.scale)
+
+
+def _foreign(scene: Scene, right: Attention) -> Iterator[Guess]:
+    """Yields an attention that also sees keys of one unknown value, such as padding that is not masked.
+
+    Each row then lies on the line from the right context to that value. The value is where the lines of a head meet.
+    """
+    if len(scene.candidate) < _LEAST_FOREIGN or right.v.shape[2] < _LEAST_FOREIGN:
+        return
+    heads = right.q.shape[1]
+    p = right.context(np.arange(len(scene.candidate))).reshape(len(scene.candidate), heads, -1)
+    c = np.asarray(scene.candidate, np.float64).reshape(p.shape)
+    predicted = np.empty_like(p)
+    shares = np.empty(p.shape[:2])
+    for head in range(heads):
+        difference = c[:, head] - p[:, head]
+        lengths = np.linalg.norm(difference, axis=1, keepdims=True)
+        if np.count_nonzero(lengths > 0.01 * lengths.max(initial=0.0)) < _LEAST_FOREIGN:
+            return
+        directions = difference / np.where(lengths, lengths, 1.0)
+        squares = np.square(lengths)  # long lines show their direction best
+        across = np.eye(p.shape[2]) * squares.sum() - (squares * directions).T @ directions
+        target = (squares * p[:, head]).sum(axis=0) - (squares * directions).T @ (directions * p[:, head]).sum(axis=1)
+        value = np.linalg.lstsq(across, target, rcond=None)[0]
+        to_value = value - p[:, head]
+        with np.errstate(all="ignore"):
+            shares[:, head] = (difference * to_value).sum(axis=1) / np.square(to_value).sum(axis=1)
+        predicted[:, head] = p[:, head] + shares[:, head, None] * to_value
+    if not (np.isfinite(shares).all() and (shares > -0.01).all() and (shares < 1).all()) or shares.std() < 0.01:
+        return
+    words = (
+        f"each head also sees keys of one other value, with {100 * shares.mean():.2g} % of the weight on average, as "
+        "when padding is not masked"
+    )
+    yield Guess("attention", words, lambda rows: table(predicted[rows]))

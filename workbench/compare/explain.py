@@ -25,12 +25,13 @@ from workbench.compare.guesses.context import context
 from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.dither import dither
 from workbench.compare.guesses.filter_bank import filter_banks
-from workbench.compare.guesses.functions import activations, functions, gates
+from workbench.compare.guesses.functions import activations, caps, functions, gates
 from workbench.compare.guesses.guess import FILTER_BANK, Guess, Hint, Scene, remainder_clause, remaining, units_of
 from workbench.compare.guesses.heads import fused
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
 from workbench.compare.guesses.positions import positions
+from workbench.compare.guesses.products import products
 from workbench.compare.guesses.rotary import rotary
 from workbench.compare.guesses.scales import channel_scales, row_scales, scales
 from workbench.compare.guesses.stacking import STACKS, stacking
@@ -67,6 +68,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     filter_banks,
     cif,
     functions,
+    caps,
     convolutions,
     orders,
     fused,
@@ -77,6 +79,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     lambda scene: chain(extra_norms(scene), row_scales(scene)),  # a norm nearly undoes a factor of a few rows
     addends,
     residuals,
+    products,
     codebooks,
     dither,
 )

@@ -9,7 +9,7 @@ import pytest
 
 from workbench.compare.explain import explain
 from workbench.compare.guesses.functions import ACTIVATIONS
-from workbench.compare.guesses.guess import Scene, in_order, listed
+from workbench.compare.guesses.guess import Scene, in_order, listed, relative_l2
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,15 @@ def test_lists_of_places_are_shortened() -> None:
     assert listed(np.arange(4, 13)) == "4 to 12"
     assert in_order(np.array([5, 1, 9, 2, 7, 0, 3, 8])) == "5, 1, 9, 2, 7, 0, 3, 8"
     assert in_order(np.array([5, 1, 9, 2, 7, 0, 3, 8, 4, 6])) == "5, 1, 9, 2, 7, 0, 3, 8 and 2 more"
+
+
+def test_soft_cap_of_the_logits_is_named_with_its_size() -> None:
+    logits = 20 * np.random.default_rng(8).standard_normal((6, 40))
+    for cap in (30.0, 50.0, 33.333):
+        capped = cap * np.tanh(logits / cap)
+        hint = explain(Scene("logits", logits, capped, 1e-6), relative_l2(logits, capped))
+        assert hint is not None and hint.sentence.startswith(f"its values are capped softly at {cap:g}: cap * tanh")
+        hint = explain(Scene("logits", capped, logits, 1e-6), relative_l2(capped, logits))
+        assert hint is not None and f"are capped softly at {cap:g}, cap * tanh(x / cap), and these" in hint.sentence
+    clipped = np.clip(logits, -30, 30)
+    assert explain(Scene("logits", logits, clipped, 1e-6), relative_l2(logits, clipped)) is None

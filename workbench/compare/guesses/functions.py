@@ -143,6 +143,37 @@ def gates(scene: Scene) -> Iterator[Guess]:
         yield Guess("gate", f"the activation of the gate is {name}, where the reference has sigmoid", expected)
 
 
+def caps(scene: Scene) -> Iterator[Guess]:
+    """Yields soft caps, cap * tanh(x / cap), of the reference, or ones that only the reference has."""
+    r, c = scene.pair
+    place = np.unravel_index(np.abs(r).argmax(), r.shape)
+    for words, large, small, is_left_out in (
+        ("its values are capped softly at {:.6g}: cap * tanh(x / cap)", r, c, False),
+        ("the reference's values are capped softly at {:.6g}, cap * tanh(x / cap), and these are not", c, r, True),
+    ):
+        x, y = float(large[place]), float(small[place])
+        if not (math.isfinite(x) and 0 < y / x < 1 if x else False):
+            continue
+        low, high = 0.0, 1e3  # of x / cap: tanh(z) / z falls with z
+        for _ in range(200):
+            middle = (low + high) / 2
+            low, high = (middle, high) if math.tanh(middle) / middle > y / x else (low, middle)
+        for cap in dict.fromkeys((float(f"{abs(x) / middle:.3g}"), abs(x) / middle)):
+            side = scene.candidate if is_left_out else scene.reference
+
+            def capped(x: np.ndarray, cap: float = cap) -> np.ndarray:
+                return np.asarray(cap * np.tanh(x / cap))
+
+            def expected(rows: Rows, capped: Function = capped, left_out: bool = is_left_out) -> np.ndarray:
+                if not left_out:
+                    return capped(table(scene.reference[rows]))
+                x = table(scene.candidate[rows])
+                return np.asarray(x + table(scene.reference[rows]) - capped(x))
+
+            if is_close(capped(table(side[scene.sample])), small, 2 * scene.allowed):
+                yield Guess("cap", words.format(cap), expected)
+
+
 def functions(scene: Scene) -> Iterator[Guess]:
     """Yields functions of the reference, and functions whose result is the reference."""
     r, c = scene.pair

@@ -33,9 +33,9 @@ def orders(scene: Scene) -> Iterator[Guess]:
         yield Guess("transposed", "it is transposed", lambda rows: table(reference[:, rows].T))
     yield from _reshaped(scene)
     yield from _signs(scene)
-    if (channels := _channels(scene)) is not None:
+    if (channels := channel_order(scene)) is not None:
         order = channels
-        yield Guess(*_about_channels(order, scene), lambda rows: table(reference[rows])[:, order])
+        yield Guess(*about_channels(order, scene), lambda rows: table(reference[rows])[:, order])
     if (places := _rows(scene)) is not None:
         yield Guess("rows permuted", _about_rows(places, scene), lambda rows: table(reference[places[rows]]))
     if (sources := _copied_rows(scene)) is not None:
@@ -114,7 +114,7 @@ def _signs(scene: Scene) -> Iterator[Guess]:
         yield Guess("signs", words, lambda rows: signs * table(scene.reference[rows]))
 
 
-def _channels(scene: Scene) -> np.ndarray | None:
+def channel_order(scene: Scene) -> np.ndarray | None:
     """Returns the order of channels, if the candidate has the reference's in another order."""
     r, c = scene.pair
     if not 2 <= r.shape[1] <= _MAX_MATCHED or not len(r):
@@ -184,7 +184,7 @@ def _matched(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray | None:
     return order
 
 
-def _about_channels(order: np.ndarray, scene: Scene) -> tuple[str, str]:
+def about_channels(order: np.ndarray, scene: Scene) -> tuple[str, str]:
     """Returns kind and words for channels in another order: place n of the candidate holds `order[n]`."""
     count = len(order)
     places = np.arange(count)

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, is_few, listed, named, table, units_of
+from workbench.compare.guesses.products import PRODUCTS
 from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
 
 _FITTED = 8  # rows, or channels, that a fit of two numbers needs
 _FITTED_ONE = 3  # rows that a fit of one number for each channel needs
 _VARIES = 100  # times the allowed error by which rows have to differ
-_LINEAR = ("query", "key", "value", "output", "gate", "up", "down", "logits")
-"""The last words of stages that are a product with a weight, plus a bias."""
 _CLOSE = 2e-4
 _LOUDEST = 30.0  # change of a filter bank's logarithms that another volume of the sound may explain
 _ROUNDINGS = 4  # times the allowed error that a fitted number may be off
@@ -123,7 +122,7 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
         words = f"each channel is {times} times the reference's plus a constant of its own"
         if times == "1":
             words = f"each channel is the reference's plus a constant, as when {_shifted_by(scene)}"
-        elif scene.part in _LINEAR:
+        elif scene.part in PRODUCTS:
             words += ", as when a weight is scaled and its bias is not"
     yield Guess(
         "factor and constant of each channel",
@@ -141,14 +140,14 @@ def _shifted_by(scene: Scene) -> str:
 
 def _scaled_by(scene: Scene) -> str:
     """Returns what may give each channel a factor, by what the stage is."""
-    if scene.part in _LINEAR:
+    if scene.part in PRODUCTS:
         return "the rows of its weight have other scales"
     return "CMVN has another scale" if scene.stage.startswith("frontend.") else "a norm's weight is left out or wrong"
 
 
 def _affine_by(scene: Scene) -> str:
     """Returns what may give each channel a factor and a constant, as an addition to the sentence."""
-    if scene.part in _LINEAR:
+    if scene.part in PRODUCTS:
         return ", as when the rows of its weight have other scales and its bias has not"
     return f", as when {'CMVN' if scene.stage.startswith('frontend.') else 'a norm'} is left out, done twice or wrong"
 

@@ -105,7 +105,9 @@ def check_upload(file: Path) -> None:
         check_sound(file)
     elif is_list(file.name):
         try:
-            next((row for row in read_manifest(file).rows() if isinstance(row, Utterance)), None)
+            found = read_manifest(file)
+            if found.format != "folder":  # such a list is read together with its recordings
+                next((row for row in found.rows() if isinstance(row, Utterance)), None)
         except BadInput as error:
             raise _as_uploaded(error, file.parent) from error
 

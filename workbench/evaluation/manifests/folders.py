@@ -3,78 +3,44 @@
 from __future__ import annotations
 
 import re
-import tarfile
-import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from workbench.core.errors import BadInput, message_of
+from workbench.core.errors import BadInput
 from workbench.core.phrases import enumerated
-from workbench.evaluation.manifests.found import COLUMNAR, LONGEST_TEXT, Rows, inside_a_table, lists_among, no_corpus
+from workbench.evaluation.manifests.found import COLUMNAR, Rows, inside_a_table, lists_among, no_corpus
+from workbench.evaluation.manifests.layouts import TRANSCRIPT_LISTS, TranscriptList, aishell, stm, vctk
+from workbench.evaluation.manifests.listing import LONGEST, Listing, composed, content_of, listing_of
 from workbench.evaluation.manifests.named_values import are_labels, decoded_lines, named_values
-from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, needs_password
+from workbench.evaluation.places import ARCHIVES, SOUNDS
 from workbench.formats.text_files import LARGEST_TEXT
-from workbench.formats.zip_names import named_members
-from workbench.system.folders import files_below, is_system_file
 
 TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # endings of a transcript beside its recording, the best first
 LISTED = ".trans.txt"  # LibriSpeech: the name of a recording of that folder and its text on each line
-NAMED_LIST = re.compile(r"[^/]*transcript[^/]*\.txt$", re.IGNORECASE)
-"""The same for recordings in any folder: MLS's transcripts.txt, AISHELL's aishell_transcript_v0.8.txt."""
 WAV, BESIDE_WAV = "wav", "transcript"  # AISHELL: the folder of its recordings, and the folder of its list beside that
 TIMIT_LABELS = (".PHN", ".phn", ".WRD", ".wrd")  # endings of files beside a recording of TIMIT
 TIMIT_SAMPLES = re.compile(r"\s*[0-9]+ +[0-9]+ +")
 """The numbers of the first and the last sample, which begin each text of TIMIT: `0 63488 She had`."""
-MAX_NAMED = 12  # lists that an error names
-LONGEST = 4 * LONGEST_TEXT + 1  # bytes of a transcript
-SPEAKERS = (
-    re.compile(r"([0-9]+)[-_][0-9]+[-_][0-9]+"),  # LibriSpeech and MLS: SPEAKER-CHAPTER-NUMBER, SPEAKER_BOOK_NUMBER
-    re.compile(r"BAC[0-9]+(S[0-9]+)W[0-9]+"),  # AISHELL: BAC009S0764W0121
-)
+MOST_NAMED = 12  # lists that an error names
+LIBRISPEECH = re.compile(r"([0-9]+)[-_][0-9]+[-_][0-9]+")
+"""The names in LibriSpeech and MLS: SPEAKER-CHAPTER-NUMBER, SPEAKER_BOOK_NUMBER."""
 
 
-@dataclass(frozen=True)
-class Listing:
-    """The files below a folder or in an archive, with / between folders."""
+@dataclass
+class _Texts:
+    """What the lists and the folders of a corpus say about its recordings, which are named without their endings."""
 
-    names: Sequence[str]
-    read: Callable[[str], bytes]
+    stems: Sequence[str]
+    listed: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # the text and the speaker of a recording
+    segmented: set[str] = field(default_factory=set)  # recordings whose texts have times
 
-
-def listing_of(path: Path) -> Listing:
-    """Returns the files of a folder or an archive; raises `BadInput` if it cannot be read.
-
-    Files that macOS adds beside those of its user are left out.
-    """
-    try:
-        if path.is_dir():
-            names = sorted(each.relative_to(path).as_posix() for each in files_below(path))
-            return Listing(_of_users(names), lambda name: (path / name).open("rb").read(_max_bytes(name)))
-        if path.suffix.lower() == ".zip":
-            archive = zipfile.ZipFile(path)
-            inside = {each.filename: each for each in named_members(archive)}
-            return Listing(_of_users(sorted(inside)), lambda name: archive.open(inside[name]).read(_max_bytes(name)))
-        members: dict[
-            str, bytes
-        ] = {}  # transcripts are kept, because going back in a compressed archive reads it again
-        with tarfile.open(path) as tar:
-            for member in tar:
-                if member.isfile():
-                    text = member.name.lower().endswith((*TRANSCRIPTS, LISTED)) and tar.extractfile(member)
-                    members[member.name] = text.read(_max_bytes(member.name)) if text else b""
-        return Listing(_of_users(sorted(members)), members.__getitem__)
-    except (*DAMAGE, OSError) as error:
-        raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
-
-
-def _max_bytes(name: str) -> int:
-    return LARGEST_TEXT if name.endswith(LISTED) or NAMED_LIST.search(name) else LONGEST
-
-
-def _of_users(names: Sequence[str]) -> list[str]:
-    return [name for name in names if not is_system_file(name)]
+    def __post_init__(self) -> None:
+        self.by_path = {composed(stem): stem for stem in self.stems}
+        self.by_name: dict[str, list[str]] = defaultdict(list)
+        for stem in sorted({*self.stems}):
+            self.by_name[composed(PurePosixPath(stem).name)].append(stem)
 
 
 def folder_rows(path: Path) -> Rows:
@@ -82,40 +48,75 @@ def folder_rows(path: Path) -> Rows:
 
     Raises `BadInput` if there are none, or only a list of them that has to be named itself.
     """
-    listing = listing_of(path)
-    names = set(listing.names)
+    listing = listing_of(path, _most_bytes)
     recordings = [name for name in listing.names if PurePosixPath(name).suffix.lower() in SOUNDS]
     if not recordings:
         table = next((name for name in listing.names if name.lower().endswith(COLUMNAR)), "")
         raise inside_a_table(f"{path}/{table}") if table else no_corpus(path, "holds no recordings")
-    lists = lists_among(listing.names)
-    if lists and not any(name.lower().endswith((*TRANSCRIPTS, LISTED)) for name in listing.names):
-        raise _without_transcripts(path, lists)
     stems = {name: name.removesuffix(PurePosixPath(name).suffix) for name in recordings}
-    listed: dict[str, str] = {}
-    yield from _read_lists(path, listing, {*stems.values()}, listed)
+    texts = _Texts(list(stems.values()))
+    found = {name: form for name in listing.names if (form := _form_of(listing, name, texts))}
+    lists = [name for name in lists_among(listing.names) if name not in found]
+    endings = (*TRANSCRIPTS, LISTED, stm.ENDING)
+    if lists and not found and not any(name.lower().endswith(endings) for name in listing.names):
+        raise _without_transcripts(path, lists)
+    yield from _read_lists(path, listing, found, texts)
+    yield from _read_segments(listing, recordings, texts)
+    names = {composed(name): name for name in listing.names}
+    left_out = vctk.second_microphones(texts.stems, names)
     for name, stem in stems.items():
-        beside = (stem + spelling for end in TRANSCRIPTS for spelling in (end, end.upper()))
-        transcript = next((name for name in beside if name in names), None)
-        speaker = None
-        if stem in listed:
-            text, speaker = listed[stem], _speaker(stem)
-        elif transcript is None:
-            yield name, f"there is no transcript beside it; expected {PurePosixPath(stem).name}.txt or .lab"
-            continue
-        else:
-            try:
-                lines = decoded_lines(_content(listing, transcript), transcript)
-                if are_labels(lines):
-                    raise BadInput(f"{transcript} has labels with times; expected only the words that are said")
-                text = " ".join(lines)
-            except BadInput as error:
-                yield name, str(error)
-                continue
-            samples = TIMIT_SAMPLES.match(text)
-            if samples and any(stem + end in names for end in TIMIT_LABELS):
-                text, speaker = text[samples.end() :], PurePosixPath(stem).parent.name
-        yield name, {"id": stem.removeprefix("./"), "audio": name, "text": text, "speaker": speaker}
+        if stem in texts.listed:
+            text, speaker = texts.listed[stem]
+            yield name, _row(stem, name, text, speaker or _speaker(stem))
+        elif stem not in texts.segmented and stem not in left_out:
+            yield name, _beside(listing, names, name, stem)
+
+
+def _row(stem: str, name: str, text: str, speaker: str | None) -> Mapping[str, str | None]:
+    return {"id": stem.removeprefix("./"), "audio": name, "text": text, "speaker": speaker}
+
+
+def _beside(listing: Listing, names: Mapping[str, str], name: str, stem: str) -> Mapping[str, str | None] | str:
+    """Returns the row of a recording with a transcript of its own, or the reason why there is none.
+
+    Args:
+        names: of all files, by their names with composed accents.
+    """
+    elsewhere = vctk.transcript_of(stem)
+    spellings = [stem + spelling for end in TRANSCRIPTS for spelling in (end, end.upper())]
+    places = [composed(each) for each in (*spellings, *([elsewhere] if elsewhere else []))]
+    transcript = next((names[each] for each in places if each in names), None)
+    if transcript is None:
+        expected = f"{elsewhere} for it" if elsewhere else f"{PurePosixPath(stem).name}.txt or .lab"
+        return f"there is no transcript beside it; expected {expected}"
+    try:
+        lines = decoded_lines(content_of(listing, transcript), transcript)
+        if are_labels(lines):
+            return f"{transcript} has labels with times; expected only the words that are said"
+    except BadInput as error:
+        return str(error)
+    text, speaker = " ".join(lines), vctk.speaker_of(stem) if transcript == elsewhere else None
+    samples = TIMIT_SAMPLES.match(text)
+    if samples and any(composed(stem + end) in names for end in TIMIT_LABELS):
+        text, speaker = text[samples.end() :], PurePosixPath(stem).parent.name
+    return _row(stem, name, text, speaker)
+
+
+def _most_bytes(name: str) -> int:
+    is_list = name.endswith((LISTED, stm.ENDING)) or any(each.name.fullmatch(name) for each in TRANSCRIPT_LISTS)
+    return LARGEST_TEXT if is_list else LONGEST
+
+
+def _form_of(listing: Listing, name: str, texts: _Texts) -> TranscriptList | None:
+    """Returns the form of a list of transcripts that names recordings in any folder, or None for another file."""
+    forms = [each for each in TRANSCRIPT_LISTS if each.name.fullmatch(name)]
+    stem = composed(name.removesuffix(PurePosixPath(name).suffix))
+    if not forms or stem in texts.by_path:  # the transcript of one recording
+        return None
+    try:
+        return next((each for each in forms if each.is_one is None or each.is_one(content_of(listing, name))), None)
+    except BadInput:
+        return forms[0]  # reading it says why
 
 
 def _without_transcripts(path: Path, lists: Sequence[str]) -> BadInput:
@@ -129,64 +130,63 @@ def _without_transcripts(path: Path, lists: Sequence[str]) -> BadInput:
 
 
 def _speaker(stem: str) -> str | None:
-    found = (pattern.fullmatch(PurePosixPath(stem).name) for pattern in SPEAKERS)
-    return next((match[1] for match in found if match), None)
+    name = PurePosixPath(stem).name
+    book = LIBRISPEECH.fullmatch(name)
+    return book[1] if book else aishell.speaker_of(name)
 
 
 def _read_lists(
-    path: Path, listing: Listing, stems: Collection[str], listed: dict[str, str]
+    path: Path, listing: Listing, found: Mapping[str, TranscriptList], texts: _Texts
 ) -> Iterator[tuple[str, str]]:
     """Reads all lists of transcripts; yields what is wrong with their lines.
 
     Args:
-        stems: the recordings without their endings.
-        listed: gets the text of each recording that a list names.
+        found: the lists that name recordings in any folder, and their forms.
+        texts: gets the text of each recording that a list names.
     """
     for name in listing.names:
         if name.endswith(LISTED):
             folder = name.rpartition("/")[0]
             try:
-                for _, stem, text in named_values(_content(listing, name), name):
-                    listed[f"{folder}/{stem}" if folder else stem] = text
+                for _, stem, text in named_values(content_of(listing, name), name):
+                    place = f"{folder}/{stem}" if folder else stem
+                    texts.listed[texts.by_path.get(composed(place), place)] = text, None
             except BadInput as error:
                 yield name, str(error)
-    for stem in sorted(listed.keys() - stems):
+    for stem in sorted(texts.listed.keys() - {*texts.stems}):
         yield stem, "there is no recording of this name, only its text"
-    by_name: dict[str, list[str]] = defaultdict(list)
-    for stem in sorted(stems):
-        by_name[PurePosixPath(stem).name].append(stem)
-    for name in listing.names:
-        if NAMED_LIST.search(name) and name[: -len(".txt")] not in stems:
-            try:
-                yield from _read_named_list(name, _content(listing, name), by_name, listed)
-            except BadInput as error:
-                yield name, str(error)
+    for name, form in found.items():
+        try:
+            yield from _read_list(form, name, content_of(listing, name), texts)
+        except BadInput as error:
+            yield name, str(error)
     for beside_wav in _lists_beside_wav(path):
-        yield from _read_named_list(beside_wav.name, beside_wav.read_bytes(), by_name, listed, of_more=True)
+        yield from _read_list(aishell.AISHELL_1, beside_wav.name, beside_wav.read_bytes(), texts, of_more=True)
 
 
-def _read_named_list(
-    name: str, content: bytes, by_name: Mapping[str, list[str]], listed: dict[str, str], of_more: bool = False
+def _read_list(
+    form: TranscriptList, name: str, content: bytes, texts: _Texts, of_more: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Reads a list whose recordings lie in any folder, those below the list's own first; yields faults of its lines.
 
     Args:
-        by_name: the recordings, without their endings, by their names without folders.
-        listed: gets the text of each recording.
+        texts: gets the text of each recording.
         of_more: whether it also lists recordings that are no part of this corpus.
     """
     folder, count, missing, is_used = name.rpartition("/")[0], 0, [], False
-    for number, recording, text in named_values(content, name):
+    for number, recording, text, speaker in form.lines(content, name):
         count += 1
         where, path = f"{name}, line {number}", PurePosixPath(recording)
-        called = by_name.get(path.stem if path.suffix.lower() in SOUNDS else recording, [])
+        called = texts.by_name.get(composed(path.stem if path.suffix.lower() in SOUNDS else recording), [])
         stems = [stem for stem in called if stem.startswith(f"{folder}/")] or called
         is_used = is_used or bool(stems)
         if not stems:
             missing.append((where, f"there is no recording {recording!r:.80}, only its text"))
+        elif text is None:
+            yield where, "it is not of the form of this list, so its text is unknown"
         elif len(stems) > 1:
             yield where, f"several recordings are called {recording!r:.80}: {stems[0]} and {stems[1]}; expected one"
-        elif listed.setdefault(stems[0], text) != text:
+        elif texts.listed.setdefault(stems[0], (text, speaker))[0] != text:
             yield where, f"the recording {recording!r:.80} has another text already"
     if not is_used:
         yield name, f"none of its {count} lines begins with the name of a recording"
@@ -194,20 +194,29 @@ def _read_named_list(
         yield from missing
 
 
+def _read_segments(listing: Listing, recordings: Sequence[str], texts: _Texts) -> Rows:
+    """Yields the segments of recordings whose texts have times."""
+    by_name: dict[str, list[str]] = defaultdict(list)
+    files = [name for name in listing.names if name.lower().endswith(stm.ENDING)]
+    for name in recordings if files else ():
+        by_name[composed(PurePosixPath(name).stem)].append(name)
+    for name in files:
+        try:
+            for where, row in stm.stm_rows(name, content_of(listing, name), by_name):
+                if not isinstance(row, str):
+                    texts.segmented.add(row["audio"].removesuffix(PurePosixPath(row["audio"]).suffix))
+                yield where, row
+        except BadInput as error:
+            yield name, str(error)
+
+
 def _lists_beside_wav(path: Path) -> list[Path]:
     """Returns AISHELL's list for `wav`, or for `wav/test` or `wav/test/S0764`: it is in `transcript` beside `wav`."""
     folder = next((each for each in (path, *list(path.parents)[:2]) if each.name == WAV), None)
     if folder is None or not path.is_dir():
         return []
-    return sorted(each for each in (folder.parent / BESIDE_WAV).glob("*.txt") if NAMED_LIST.search(each.name))
-
-
-def _content(listing: Listing, name: str) -> bytes:
-    try:
-        return listing.read(name)
-    except (*DAMAGE, OSError, RuntimeError) as error:
-        reason = "it needs a password" if needs_password(error) else message_of(error, 100)
-        raise BadInput(f"{name} cannot be read ({reason})") from error
+    lists = (folder.parent / BESIDE_WAV).glob("*.txt")
+    return sorted(each for each in lists if aishell.AISHELL_1.name.fullmatch(each.name))
 
 
 def is_archive(path: Path) -> bool:

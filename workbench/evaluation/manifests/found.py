@@ -38,7 +38,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "end": ("end", "end_time"),
     "channel": ("channel",),
     "language": ("language", "lang", "locale"),
-    "speaker": ("speaker", "speaker_id", "spk", "spk_id", "client_id"),
+    "speaker": ("speaker", "speaker_id", "spk", "spk_id", "client_id", "speaker_name"),
     "noise": ("noise", "noise_type", "environment", "condition"),
 }
 TABLES = (".csv", ".tsv")  # endings of lists; .gz may follow

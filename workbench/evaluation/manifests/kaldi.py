@@ -8,10 +8,12 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests.found import Rows
+from workbench.evaluation.manifests.layouts.aishell import speaker_of
 from workbench.evaluation.manifests.named_values import named_values
 
 KALDI = "wav.scp"  # the file that makes a folder a data directory of Kaldi
 TEXT, SEGMENTS = "text", "segments"
+AISHELL_2 = "trans.txt"  # where AISHELL-2 has the texts
 # Kaldi's recipe for LibriSpeech writes `flac -c -d -s FILE |`.
 _UNPACKS_FLAC = re.compile(r"""flac(?: +-[cds]+)+ +([^\s|&;<>()$`\\"'*?]+) *\|""")
 
@@ -22,9 +24,13 @@ def kaldi_rows(folder: Path) -> Rows:
     Afterwards it yields what has no partner: texts without an utterance, and recordings without a segment.
     """
     recordings: dict[str, str] = {}
-    texts, repeated = _texts(folder)
-    speakers = {name: value for _, name, value in _table(folder / "utt2spk", required=False)}
+    is_aishell_2 = (folder / AISHELL_2).is_file() and not (folder / TEXT).is_file()
+    of_texts = AISHELL_2 if is_aishell_2 else TEXT
+    texts, repeated = _texts(folder / of_texts)
+    speakers: dict[str, str | None] = {name: value for _, name, value in _table(folder / "utt2spk", required=False)}
     languages = {name: value for _, name, value in _table(folder / "utt2lang", required=False)}
+    if is_aishell_2:
+        speakers = {name: speaker_of(name) for name in texts} | speakers
     segmented = (folder / SEGMENTS).is_file()
     named: dict[str, str] = {}  # every recording that wav.scp names, and where
     for number, name, entry in _table(folder / KALDI):
@@ -60,17 +66,20 @@ def kaldi_rows(folder: Path) -> Rows:
     source = SEGMENTS if segmented else KALDI
     for name, (number, _) in texts.items():
         if name not in utterances:
-            yield f"{TEXT}, line {number}", f"{source} has no {name!r:.80}, so only the text of this utterance is there"
+            yield (
+                f"{of_texts}, line {number}",
+                f"{source} has no {name!r:.80}, so only the text of this utterance is there",
+            )
 
 
-def _texts(folder: Path) -> tuple[dict[str, tuple[int, str]], list[tuple[str, str]]]:
+def _texts(path: Path) -> tuple[dict[str, tuple[int, str]], list[tuple[str, str]]]:
     """Returns the line and the text of each utterance, and the lines that give an utterance a second text."""
     texts: dict[str, tuple[int, str]] = {}
     repeated = []
-    for number, name, value in _table(folder / TEXT):
+    for number, name, value in _table(path):
         if name in texts:
             repeated.append(
-                (f"{TEXT}, line {number}", f"the utterance {name!r:.80} has a text on line {texts[name][0]}")
+                (f"{path.name}, line {number}", f"the utterance {name!r:.80} has a text on line {texts[name][0]}")
             )
         else:
             texts[name] = number, value
@@ -78,7 +87,7 @@ def _texts(folder: Path) -> tuple[dict[str, tuple[int, str]], list[tuple[str, st
 
 
 def _kaldi_row(
-    name: str, audio: str, texts: dict[str, tuple[int, str]], speakers: dict[str, str], languages: dict[str, str]
+    name: str, audio: str, texts: dict[str, tuple[int, str]], speakers: dict[str, str | None], languages: dict[str, str]
 ) -> dict[str, object]:
     return {
         "id": name,

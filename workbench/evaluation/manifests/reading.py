@@ -24,6 +24,8 @@ from workbench.evaluation.manifests.found import (
     no_corpus,
 )
 from workbench.evaluation.manifests.kaldi import KALDI, SEGMENTS, TEXT, kaldi_rows
+from workbench.evaluation.manifests.layouts import ljspeech, stm
+from workbench.evaluation.manifests.listing import LONGEST
 from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, is_address, opened_address, without_query
 from workbench.evaluation.rows import Utterance
@@ -71,9 +73,18 @@ def read_manifest(manifest: str | Path) -> FoundCorpus:
         return _found(str(path), str(path), "folder", lambda: folder_rows(path))
     if path.suffix.lower() in SOUNDS:
         raise no_corpus(path, "is a sound file")
+    if path.name.lower().endswith(stm.ENDING):
+        raise BadInput(f"{path} is the list of a folder; name the folder that holds it and its recordings")
+    if path.name == ljspeech.NAME and _is_ljspeech(path):
+        return _found(str(path.parent), str(path.parent), "folder", lambda: folder_rows(path.parent))
     if path.name in (KALDI, TEXT, SEGMENTS) and (path.parent / KALDI).is_file():
         raise BadInput(f"{path} is a file of a Kaldi data directory; name the directory")
     return _listed(str(path), str(path.parent), path.name, lambda: path.open("rb"))
+
+
+def _is_ljspeech(path: Path) -> bool:
+    with path.open("rb") as file:
+        return ljspeech.is_ljspeech(file.readline(LONGEST))
 
 
 def _of_folder(path: Path) -> FoundCorpus:

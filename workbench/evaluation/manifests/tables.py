@@ -20,7 +20,8 @@ from workbench.evaluation.manifests.found import (
 )
 from workbench.evaluation.places import SOUNDS
 
-MAX_LINES = 100  # lines of one row, whose text may hold line breaks
+DELIMITERS = (",", "\t", ";", "|")  # the first one that the first line has
+MOST_LINES = 100  # lines of one row, whose text may hold line breaks
 CLIPS = "clips/"  # where Common Voice's recordings lie, which its lists do not say
 COMMON_VOICE = {"client_id", "path", "sentence"}
 
@@ -30,10 +31,9 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> Rows:
     first = file.readline().removeprefix("\ufeff")
     if not first.strip():
         raise no_corpus(path, "has an empty first line")
-    delimiter = (
-        "\t" if tabs or ("\t" in first and "," not in first) else ";" if "," not in first and ";" in first else ","
-    )
-    quoting = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL  # in a .tsv, a quote is a character like any other
+    delimiter = "\t" if tabs else next((each for each in DELIMITERS if each in first), ",")
+    # In a .tsv, or between bars, a quote is a character like any other.
+    quoting = csv.QUOTE_NONE if tabs or delimiter == "|" else csv.QUOTE_MINIMAL
     form: dict[str, Any] = {"delimiter": delimiter, "quoting": quoting, "strict": True, "skipinitialspace": True}
     try:
         [names] = csv.reader([first], **form)

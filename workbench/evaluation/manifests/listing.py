@@ -1,0 +1,73 @@
+"""Lists the files of a corpus that is a folder or an archive, and reads its texts."""
+
+from __future__ import annotations
+
+import tarfile
+import unicodedata
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.core.errors import BadInput, message_of
+from workbench.evaluation.manifests.found import LONGEST_TEXT, no_corpus
+from workbench.evaluation.places import DAMAGE, needs_password
+from workbench.formats.zip_names import named_members
+from workbench.system.folders import files_below, is_system_file
+
+TEXTS = (".txt", ".lab", ".stm", ".csv")  # endings of files that `Listing.read` can read
+LONGEST = 4 * LONGEST_TEXT + 1  # bytes of the transcript of one recording
+
+Largest = Callable[[str], int]
+"""Returns how many bytes of a file are read, by its name."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files below a folder or in an archive, with / between folders."""
+
+    names: Sequence[str]
+    read: Callable[[str], bytes]
+
+
+def listing_of(path: Path, largest: Largest) -> Listing:
+    """Returns the files of a folder or an archive; raises `BadInput` if it cannot be read.
+
+    Files that macOS adds beside those of its user are left out.
+    """
+    try:
+        if path.is_dir():
+            names = sorted(each.relative_to(path).as_posix() for each in files_below(path))
+            return Listing(_of_users(names), lambda name: (path / name).open("rb").read(largest(name)))
+        if path.suffix.lower() == ".zip":
+            archive = zipfile.ZipFile(path)
+            inside = {each.filename: each for each in named_members(archive)}
+            return Listing(_of_users(sorted(inside)), lambda name: archive.open(inside[name]).read(largest(name)))
+        # Texts are kept, because going back in a compressed archive reads it again.
+        members: dict[str, bytes] = {}
+        with tarfile.open(path) as tar:
+            for member in tar:
+                if member.isfile():
+                    text = member.name.lower().endswith(TEXTS) and tar.extractfile(member)
+                    members[member.name] = text.read(largest(member.name)) if text else b""
+        return Listing(_of_users(sorted(members)), members.__getitem__)
+    except (*DAMAGE, OSError) as error:
+        raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
+
+
+def _of_users(names: Sequence[str]) -> list[str]:
+    return [name for name in names if not is_system_file(name)]
+
+
+def content_of(listing: Listing, name: str) -> bytes:
+    """Returns a text of the corpus; raises `BadInput`, with its name, if it cannot be read."""
+    try:
+        return listing.read(name)
+    except (*DAMAGE, OSError, RuntimeError) as error:
+        reason = "it needs a password" if needs_password(error) else message_of(error, 100)
+        raise BadInput(f"{name} cannot be read ({reason})") from error
+
+
+def composed(name: str) -> str:
+    """Returns a name with composed accents, which macOS decomposes, so that names from two systems compare equal."""
+    return unicodedata.normalize("NFC", name)

@@ -15,9 +15,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests import FoundCorpus, read_manifest
-from workbench.evaluation.manifests.folders import is_archive
+from workbench.evaluation.manifests.folders import is_archive, is_transcript_list
 from workbench.evaluation.manifests.found import is_list, lists_among
 from workbench.evaluation.manifests.kaldi import KALDI
+from workbench.evaluation.manifests.parquet import is_parquet
 from workbench.evaluation.places import DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
 from workbench.formats.zip_names import named_members
@@ -54,9 +55,10 @@ def server_path(entry: str, guard: Guard) -> Path:
 def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
     """Gathers uploaded files in a folder and returns their manifest, or the folder if there is none among them.
 
-    The files are a manifest with its recordings, recordings with their texts beside, or a .zip of either, or of a data
-    directory of Kaldi. Raises `BadInput` for an archive that is broken or too large, for files of one name, for several
-    manifests, and for a manifest that names a recording which was not uploaded with it.
+    The files are a manifest with its recordings, recordings with their texts beside, Parquet files of one split, or a
+    .zip of any of these, or of a data directory of Kaldi. Raises `BadInput` for an archive that is broken or too large,
+    for files of one name, for several manifests, and for a manifest that names a recording which was not uploaded with
+    it.
     """
     folder.mkdir(parents=True)
     room = MAX_UNPACKED
@@ -103,7 +105,7 @@ def check_upload(file: Path) -> None:
             pass
     elif file.suffix.lower() in SOUNDS:
         check_sound(file)
-    elif is_list(file.name):
+    elif is_list(file.name) or is_parquet(file.name):
         try:
             found = read_manifest(file)
             if found.format != "folder":  # such a list is read together with its recordings
@@ -149,10 +151,17 @@ def _unpack(file: Path, folder: Path, room: int) -> int:
 def _would_replace(member: zipfile.ZipInfo, folder: Path) -> bool:
     """Returns whether a recording or a list in an archive would replace another one; a README may."""
     name = PurePosixPath(*(part for part in member.filename.split("/") if part not in ("", ".", "..")))
-    if name.suffix.lower() not in SOUNDS and not is_list(name.name) and name.name != KALDI:
-        return False
+    counts = name.suffix.lower() in SOUNDS or is_list(name.name) or is_parquet(name.name) or name.name == KALDI
     place = folder / name
-    return is_file(place) and zlib.crc32(place.read_bytes()) != member.CRC
+    return (counts or is_transcript_list(name.name)) and is_file(place) and _checksum(place) != member.CRC
+
+
+def _checksum(file: Path) -> int:
+    checksum = 0
+    with file.open("rb") as content:
+        while piece := content.read(1 << 20):
+            checksum = zlib.crc32(piece, checksum)
+    return checksum
 
 
 def _check_inside(found: FoundCorpus, folder: Path) -> None:

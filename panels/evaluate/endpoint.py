@@ -29,7 +29,8 @@ EVALUATE = {
     "models": MODELS,
     "files": Parameter(
         "corpus",
-        f"A manifest with its recordings, recordings with a text file for each, or a .zip of either: {UPLOAD}. "
+        "A manifest with its recordings, recordings with a text file for each, Parquet files of one split, or a .zip "
+        f"of any of these: {UPLOAD}. "
         "Without files, the sample recordings of the workbench.",
         FILES,
     ),

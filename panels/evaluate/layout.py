@@ -24,8 +24,8 @@ from panels.widgets.tab_parts import file_box, folded, start_and_cancel, step_ti
 from workbench.text.normalisers import NORMALISERS
 
 CORPUS = """<p class="muted small">Upload a manifest (.csv, .tsv, .jsonl, .json, .list) with its recordings,
-recordings with a text file for each, or a .zip of either. Without files, the evaluation uses the nine sample
-recordings.</p>"""
+recordings with a text file for each, Parquet files of one split, or a .zip of any of these. Without files, the
+evaluation uses the nine sample recordings.</p>"""
 PLACE = "The path of a manifest, a Kaldi or lhotse folder, or a folder of results, on the machine that runs this page."
 SHOW_RESULTS = show_results("evaluate-results")
 # Tabs that can take a recording: the tab, and the ids of its box for recordings and of its reference text.

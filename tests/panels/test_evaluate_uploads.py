@@ -11,6 +11,7 @@ import pytest
 from panels.evaluate.corpus import check_upload, uploaded_corpus
 from panels.widgets.recording_actions import first_fault_html
 from tests.support.fake_panels import tone
+from tests.support.parquet_files import save
 from tests.support.zip_files import unmarked_zip
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import read_manifest
@@ -138,3 +139,55 @@ def test_files_of_macos_beside_an_uploaded_list_are_no_lists(tmp_path: Path) -> 
         archive.writestr("list.csv", "audio,text\na.wav,one two\n")
         archive.writestr("._list.csv", b"\0\5\x16\7\0\2\0\0")
     assert uploaded_corpus([str(tmp_path / "c.zip")], tmp_path / "corpus").name == "list.csv"
+
+
+def test_corpora_are_uploaded_as_they_are_downloaded(tmp_path: Path) -> None:
+    sound = tone(tmp_path / "tone.wav", 1.0).read_bytes()
+    ljspeech = tmp_path / "upload" / "metadata.csv"
+    ljspeech.parent.mkdir()
+    ljspeech.write_text("a|one 2|one two\n")
+    (tmp_path / "a.wav").write_bytes(sound)
+    assert first_fault_html(check_upload, [str(ljspeech), str(tmp_path / "a.wav")]) == ""
+    archives: list[list[str]] = [[str(ljspeech), str(tmp_path / "a.wav")]]
+    for number, files in enumerate(
+        (
+            {"LJ/metadata.csv": "a|one 2|one two\n", "LJ/wavs/a.wav": sound},
+            {"t/stm/a.stm": "a 1 ann 0 0.5 one two\n", "t/sph/a.wav": sound},
+            {"dev/wav.scp": "a\twav/a.wav\n", "dev/trans.txt": "a\tone two\n", "dev/wav/a.wav": sound},
+        )
+    ):
+        with zipfile.ZipFile(tmp_path / f"{number}.zip", "w") as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+        archives.append([str(tmp_path / f"{number}.zip")])
+    for number, upload in enumerate(archives):
+        found = read_manifest(uploaded_corpus(upload, tmp_path / f"corpus{number}"))
+        assert [each.text for each in found.rows() if isinstance(each, Utterance)] == ["one two"]
+
+
+def test_lists_of_transcripts_of_one_name_in_two_archives_are_refused(tmp_path: Path) -> None:
+    for number in (0, 1):
+        with zipfile.ZipFile(tmp_path / f"{number}.zip", "w") as archive:
+            archive.writestr("content.txt", f"a{number}.wav\t大 da4\n")
+    with pytest.raises(BadInput, match=r"^1\.zip and another uploaded file hold different content\.txt; rename one$"):
+        uploaded_corpus([str(tmp_path / f"{number}.zip") for number in (0, 1)], tmp_path / "corpus")
+
+
+def test_an_uploaded_parquet_file_names_no_file_of_the_server(tmp_path: Path) -> None:
+    sound = tone(tmp_path / "tone.wav", 1.0).read_bytes()
+    kinds = {"audio": "audio", "text": "string"}
+    fine = save(tmp_path / "a.parquet", [{"audio": {"bytes": sound, "path": "/etc/a.wav"}, "text": "one"}], **kinds)
+    assert first_fault_html(check_upload, [str(fine)]) == ""
+    corpus = uploaded_corpus([str(fine)], tmp_path / "corpus")
+    [row] = read_manifest(corpus).rows()
+    assert isinstance(row, Utterance) and row.audio == "a.parquet/0/a.wav"
+    for number, path in enumerate(("/etc/passwd", "../a.wav", "s3://bucket/a.wav")):
+        outside = save(tmp_path / f"{number}.parquet", [{"audio": {"path": path}, "text": "one"}], **kinds)
+        with pytest.raises(BadInput, match="expected a file that is uploaded with the manifest"):
+            uploaded_corpus([str(outside)], tmp_path / f"outside{number}")
+    (tmp_path / "b.parquet").write_bytes(fine.read_bytes()[:-20])
+    with pytest.raises(BadInput, match=r"^b\.parquet cannot be read as a Parquet file"):
+        uploaded_corpus([str(tmp_path / "b.parquet")], tmp_path / "broken")
+    assert "b.parquet cannot be read" in first_fault_html(check_upload, [str(tmp_path / "b.parquet")])
+    with pytest.raises(BadInput, match=r"^what was uploaded holds the splits a and b; choose one"):
+        uploaded_corpus([str(fine), str(tmp_path / "b.parquet")], tmp_path / "splits")

@@ -78,6 +78,8 @@ def _run(parsed: argparse.Namespace, progress: _Progress, on_skipped: Callable[[
                 batch_size=parsed.batch_size,
                 limit=parsed.limit,
                 normaliser=parsed.normaliser,
+                split=parsed.split,
+                text_column=parsed.text_column,
                 address=parsed.address,
                 settings=chosen_settings(parsed),
                 options=chosen_options(parsed),

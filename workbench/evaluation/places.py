@@ -1,7 +1,8 @@
 """Reads recordings or their segments from files, archives and addresses of fsspec.
 
 An utterance's `audio` is a path relative to the root of its manifest, a path through an archive such as
-`clips.zip/a.wav` or `shards/000.tar/a.flac`, or an address such as `s3://bucket/a.wav`. Recordings at an address are
+`clips.zip/a.wav` or `shards/000.tar/a.flac`, a row of a Parquet file such as `test.parquet/17`, or an address such as
+`s3://bucket/a.wav`. Recordings at an address are
 read from there and not copied to the disk. A root may be a folder, an archive or an address.
 """
 
@@ -28,6 +29,8 @@ from workbench.audio.libsndfile import UNSTATED, whole_of
 from workbench.audio.mixing import Mixer
 from workbench.audio.read import opened, opened_stream, read
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
+from workbench.evaluation.addresses import is_address, opened_address, without_query
+from workbench.evaluation.parquet_sounds import PARQUET, SoundTable
 from workbench.evaluation.rows import Utterance
 from workbench.formats.zip_names import named_members
 from workbench.session.values import AudioSource
@@ -42,18 +45,7 @@ SOUNDS = frozenset(
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_OPEN = 8  # archives that stay open, with the lists of their members
 DAMAGE = (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError)
-BUSY = (408, 429)  # HTTP statuses of a server that may answer later
 SHORTFALL = 0.05  # seconds; because of rounding, a recording may end this much earlier than its manifest says
-
-
-def is_address(place: str) -> bool:
-    """Returns whether a place is an address of fsspec and no path."""
-    return "://" in place
-
-
-def without_query(address: str) -> str:
-    """Returns an address of HTTP without what follows a question mark, such as a signature; others unchanged."""
-    return address.partition("?")[0] if address.startswith(("http://", "https://")) else address
 
 
 def place_of(root: str, audio: str) -> str:
@@ -63,43 +55,12 @@ def place_of(root: str, audio: str) -> str:
     return f"{root.rstrip('/')}/{audio}"
 
 
-def opened_address(address: str) -> BinaryIO:
-    """Opens an address for reading.
-
-    Raises `Unavailable` if the package for this kind of address is not installed, or if the place cannot be reached.
-    Raises `BadInput` if there is no such file, or if it may not be read.
-    """
-    import fsspec
-
-    kind = address.partition("://")[0].rpartition("::")[2]
-    try:
-        file: BinaryIO = fsspec.open(address, "rb").open()
-        return file
-    except ImportError as error:
-        raise Unavailable(f"{address:.200} needs another package: {message_of(error)}") from error
-    except PermissionError as error:
-        raise BadInput(f"{address:.200} may not be read: {message_of(error)}") from error
-    except FileNotFoundError as error:
-        cause = error.__cause__  # over HTTP, every failure is a missing file
-        status = getattr(cause, "status", None)
-        if cause is None or status in (404, 410):
-            raise BadInput(f"there is nothing at {address:.200}") from error
-        if isinstance(status, int) and 400 <= status < 500 and status not in BUSY:
-            raise BadInput(f"{address:.200} may not be read: the server answers {status}") from error
-        reason = f"the server answers {status}" if isinstance(status, int) else message_of(cause)
-        raise Unavailable(f"{address:.200} cannot be read: {reason}") from error
-    except ValueError as error:
-        raise BadInput(f"{address:.200} is of a kind that cannot be read ({kind}: {message_of(error)})") from error
-    except Exception as error:  # each kind has errors of its own
-        raise Unavailable(f"{address:.200} cannot be read: {message_of(error)}") from error
-
-
 class Recordings:
     """Reads recordings below one root, and keeps their archives open. Its calls come from one thread."""
 
     def __init__(self, root: str):
         self.root = root
-        self._archives: OrderedDict[str, _Archive] = OrderedDict()
+        self._archives: OrderedDict[str, _Archive | SoundTable] = OrderedDict()
         self._reached: dict[str, str] = {}  # by host: a place there that could be read
 
     def source(self, utterance: Utterance) -> AudioSource:
@@ -132,7 +93,10 @@ class Recordings:
         archive, member = _divided(place)
         is_whole_file = not utterance.offset and utterance.duration is None and utterance.channel is None
         if member:
-            return _segment(self._archive(archive).open(member), PurePosixPath(member).name, utterance)
+            name = PurePosixPath(member).name
+            if member.isdecimal() and archive.lower().endswith(PARQUET):
+                name = f"row {member} of {PurePosixPath(archive).name}"
+            return _segment(self._archive(archive).open(member), name, utterance)
         if is_address(place):
             with opened_address(place) as file:
                 watched = _Watched(file)
@@ -149,10 +113,10 @@ class Recordings:
             return place
         return _segment(Path(place), PurePosixPath(place).name, utterance)
 
-    def _archive(self, path: str) -> _Archive:
+    def _archive(self, path: str) -> _Archive | SoundTable:
         if path not in self._archives:
-            self._archives[path] = _Archive(path)
-            while len(self._archives) > MAX_OPEN:
+            self._archives[path] = (SoundTable if path.lower().endswith(PARQUET) else _Archive)(path)
+            while len(self._archives) > MOST_OPEN:
                 self._archives.popitem(last=False)[1].close()
         self._archives.move_to_end(path)
         return self._archives[path]
@@ -302,7 +266,7 @@ def _divided(place: str) -> tuple[str, str]:
     """Returns the archive that a path leads through and the path inside it; two empty texts if there is no archive."""
     parts = place.split("/")
     for number, part in enumerate(parts[:-1], 1):
-        if part.lower().endswith(ARCHIVES):
+        if part.lower().endswith((*ARCHIVES, PARQUET)):
             path = "/".join(parts[:number])
             if is_address(path) or not _is_folder(path):
                 return path, "/".join(parts[number:])

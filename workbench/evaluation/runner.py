@@ -17,7 +17,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
 from workbench.core.runtimes import RUNTIMES
 from workbench.evaluation.local import LocalWorkers
-from workbench.evaluation.manifests import Bad, FoundCorpus, read_manifest
+from workbench.evaluation.manifests import Bad, FoundCorpus, Wanted, read_manifest
 from workbench.evaluation.models import BATCH, Chosen, choose_models
 from workbench.evaluation.progress import Estimate
 from workbench.evaluation.rows import Utterance
@@ -80,6 +80,8 @@ def run(
     batch_size: int | None = None,
     limit: int | None = None,
     normaliser: str = "basic",
+    split: str | None = None,
+    text_column: str | None = None,
     address: str | None = None,
     settings: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -99,6 +101,8 @@ def run(
         batch_size: recordings that a worker gets at a time; models with such an option compute as many side by side.
         limit: compute only the first `limit` recordings.
         normaliser: for the scores (see `workbench.text.normalisers`).
+        split: which split of a folder of Parquet files, such as `test`.
+        text_column: the column of a table with the reference text; by default the usual one.
         address: of a Ray cluster: `auto`, `ray://HOST:PORT`, or `local` for a small one on this machine; by default
             processes of this machine, without Ray.
         settings: of sessions, for the models whose runtime has them (see `workbench.core.settings.Settings`).
@@ -114,7 +118,7 @@ def run(
     """
     _check_counts(workers, batch_size, limit)
     normaliser_version = find_normaliser(normaliser).version
-    corpus = read_manifest(manifest)
+    corpus = read_manifest(manifest, Wanted(split, text_column))
     directory = Path(out).expanduser().absolute()
     registry_context = nullcontext(registry) if registry is not None else Registry()
     with (

@@ -17,8 +17,9 @@ from typing import Any
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError, named_message_of
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
+from workbench.evaluation.addresses import is_address
 from workbench.evaluation.models import checkpoint_digest
-from workbench.evaluation.places import Recordings, is_address, place_of
+from workbench.evaluation.places import Recordings, place_of
 from workbench.evaluation.rows import Result, Utterance, scores_of
 from workbench.families import FAMILIES
 from workbench.isolation.loader import open_alone

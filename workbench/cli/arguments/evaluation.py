@@ -23,7 +23,13 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         "manifest",
         metavar="MANIFEST",
         help="a list of recordings with their texts: .csv, .tsv, .jsonl (NeMo, Hugging Face), a lhotse cut set, a "
-        "Kaldi data directory, or a folder or archive with transcripts beside the recordings",
+        "Kaldi data directory, Parquet files, or a folder or archive with transcripts beside the recordings",
+    )
+    files.add_argument(
+        "--split", metavar="NAME", help="split of a folder of Parquet files, such as test (default: the only one)"
+    )
+    files.add_argument(
+        "--text-column", metavar="NAME", help="column with the reference text (default: text, sentence, ...)"
     )
     files.add_argument(
         "--out", required=True, type=Path, metavar="DIR", help="directory for the results; may hold an earlier run"

@@ -10,10 +10,20 @@ from pathlib import Path, PurePosixPath
 
 from workbench.core.errors import BadInput
 from workbench.core.phrases import enumerated
-from workbench.evaluation.manifests.found import COLUMNAR, Rows, inside_a_table, lists_among, no_corpus
+from workbench.evaluation.manifests.found import (
+    ARROW,
+    WHOLE,
+    Rows,
+    Wanted,
+    check_whole,
+    inside_a_table,
+    lists_among,
+    no_corpus,
+)
 from workbench.evaluation.manifests.layouts import TRANSCRIPT_LISTS, TranscriptList, aishell, stm, vctk
 from workbench.evaluation.manifests.listing import LONGEST, Listing, composed, content_of, listing_of
 from workbench.evaluation.manifests.named_values import are_labels, decoded_lines, named_values
+from workbench.evaluation.manifests.parquet import is_parquet, parquet_rows
 from workbench.evaluation.places import ARCHIVES, SOUNDS
 from workbench.formats.text_files import LARGEST_TEXT
 
@@ -43,7 +53,7 @@ class _Texts:
             self.by_name[composed(PurePosixPath(stem).name)].append(stem)
 
 
-def folder_rows(path: Path) -> Rows:
+def folder_rows(path: Path, wanted: Wanted = WHOLE) -> Rows:
     """Yields the recordings of a folder or an archive with their transcripts, in the order of their names.
 
     Raises `BadInput` if there are none, or only a list of them that has to be named itself.
@@ -51,8 +61,9 @@ def folder_rows(path: Path) -> Rows:
     listing = listing_of(path, _most_bytes)
     recordings = [name for name in listing.names if PurePosixPath(name).suffix.lower() in SOUNDS]
     if not recordings:
-        table = next((name for name in listing.names if name.lower().endswith(COLUMNAR)), "")
-        raise inside_a_table(f"{path}/{table}") if table else no_corpus(path, "holds no recordings")
+        yield from _tables(path, listing, wanted)
+        return
+    check_whole(path, wanted)
     stems = {name: name.removesuffix(PurePosixPath(name).suffix) for name in recordings}
     texts = _Texts(list(stems.values()))
     found = {name: form for name in listing.names if (form := _form_of(listing, name, texts))}
@@ -70,6 +81,18 @@ def folder_rows(path: Path) -> Rows:
             yield name, _row(stem, name, text, speaker or _speaker(stem))
         elif stem not in texts.segmented and stem not in left_out:
             yield name, _beside(listing, names, name, stem)
+
+
+def _tables(path: Path, listing: Listing, wanted: Wanted) -> Rows:
+    """Yields the recordings that are inside the tables of a folder."""
+    tables = [name for name in listing.names if is_parquet(name)]
+    if tables and not path.is_dir():
+        raise BadInput(f"{path} holds Parquet files; unpack it and give the folder")
+    if tables:
+        yield from parquet_rows(str(path), tables, wanted)
+        return
+    table = next((name for name in listing.names if name.lower().endswith(ARROW)), "")
+    raise inside_a_table(f"{path}/{table}") if table else no_corpus(path, "holds no recordings")
 
 
 def _row(stem: str, name: str, text: str, speaker: str | None) -> Mapping[str, str | None]:
@@ -103,8 +126,12 @@ def _beside(listing: Listing, names: Mapping[str, str], name: str, stem: str) ->
 
 
 def _most_bytes(name: str) -> int:
-    is_list = name.endswith((LISTED, stm.ENDING)) or any(each.name.fullmatch(name) for each in TRANSCRIPT_LISTS)
-    return LARGEST_TEXT if is_list else LONGEST
+    return LARGEST_TEXT if is_transcript_list(name) else LONGEST
+
+
+def is_transcript_list(name: str) -> bool:
+    """Returns whether a file lists the texts of several recordings, by its name."""
+    return name.endswith((LISTED, stm.ENDING)) or any(each.name.fullmatch(name) for each in TRANSCRIPT_LISTS)
 
 
 def _form_of(listing: Listing, name: str, texts: _Texts) -> TranscriptList | None:

@@ -10,7 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.evaluation.places import SOUNDS, without_query
+from workbench.evaluation.addresses import without_query
+from workbench.evaluation.places import SOUNDS
 from workbench.evaluation.rows import Utterance
 
 # The names that a column may have; messages use the first one. Upper and lower case are the same.
@@ -43,7 +44,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 TABLES = (".csv", ".tsv")  # endings of lists; .gz may follow
 OBJECTS = (".jsonl", ".json", ".ndjson", ".manifest", ".list")  # the last is WeNet's
-COLUMNAR = (".parquet", ".arrow")  # endings of Hugging Face's tables that hold sound; not read
+ARROW = ".arrow"  # ending of Hugging Face's tables that are not read
 LONGEST_ID = 300  # characters
 LONGEST_TEXT = 1_000_000
 LONGEST_SECONDS = 10_000_000
@@ -60,6 +61,17 @@ class Bad:
     def to_dict(self) -> dict[str, str]:
         """Returns plain values for a line of skipped.jsonl."""
         return {"where": self.where, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What of a corpus is wanted, where it has several of a kind; None for the only one or the usual one."""
+
+    split: str | None = None  # of a folder of Parquet files, such as test
+    text_column: str | None = None  # of a table or a list of objects
+
+
+WHOLE = Wanted()
 
 
 @dataclass(frozen=True)
@@ -118,14 +130,19 @@ def by_known_names(fields: Mapping[str, Any], columns: Mapping[str, str] | None 
     return row
 
 
-def columns_of(names: Iterable[str]) -> dict[str, str]:
-    """Returns the column of each name: the first spelling in `COLUMNS` that is there."""
+def columns_of(names: Iterable[str], text_column: str | None = None) -> dict[str, str]:
+    """Returns the column of each name: the first spelling in `COLUMNS` that is there.
+
+    Args:
+        text_column: the column with the text, whatever its name.
+    """
     lower = {name.strip().lower(): name for name in reversed([*names])}
-    return {
+    found = {
         meaning: next(lower[alias] for alias in aliases if alias in lower)
         for meaning, aliases in COLUMNS.items()
         if any(alias in lower for alias in aliases)
     }
+    return found if text_column is None else {**found, "text": text_column}
 
 
 def checked(rows: Rows, root: str) -> Iterator[Utterance | Bad]:
@@ -205,10 +222,10 @@ def _text(row: ManifestRow, name: str, expected: str) -> str:
         value = str(value)  # a speaker is often a number, and so is the text of a recording of digits
     if not isinstance(value, str):
         raise UnusableRow(f"its {name} is {value!r:.60}; expected {expected}")
-    if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
-        raise UnusableRow(f"its {name} {value!r:.60} holds characters that no text has; expected {expected}")
     if len(value) > LONGEST_TEXT:
         raise UnusableRow(f"its {name} has {len(value)} characters; expected at most {LONGEST_TEXT}")
+    if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
+        raise UnusableRow(f"its {name} {value!r:.60} holds characters that no text has; expected {expected}")
     return value if name in ("audio", "id") else value.strip()  # the name of a file may begin with a space
 
 
@@ -261,14 +278,32 @@ def _encodable(text: str) -> str:
 def no_corpus(path: str | Path, fault: str) -> BadInput:
     """Returns the error for a manifest that cannot be read at all."""
     return BadInput(
-        f"{path} {fault}; expected a manifest: .csv, .tsv, .jsonl, a lhotse cut set, a Kaldi data directory, or a "
-        "folder of recordings with their transcripts beside"
+        f"{path} {fault}; expected a manifest: .csv, .tsv, .jsonl, .parquet, a lhotse cut set, a Kaldi data directory, "
+        "or a folder of recordings with their transcripts beside"
     )
+
+
+def check_whole(path: str | Path, wanted: Wanted, columns: bool = False) -> None:
+    """Raises `BadInput` where a part of a corpus is wanted that has no such parts.
+
+    Args:
+        columns: whether it has columns.
+    """
+    if wanted.split is not None:
+        raise BadInput(f"{path} has no splits to choose one of; only a folder of Parquet files has them")
+    if wanted.text_column is not None and not columns:
+        raise BadInput(f"{path} has no columns to choose the text from; only tables and lists of objects have them")
 
 
 def inside_a_table(path: str) -> BadInput:
-    """Returns the error for a table that holds the sound itself, as data sets of Hugging Face do."""
+    """Returns the error for a table that holds sound and is not read."""
     return BadInput(
-        f"{path} is a table in a binary format, and sound inside tables is not read; expected each recording in a "
-        "file of its own, and a metadata.jsonl with file_name and transcription"
+        f"{path} is a table in a binary format that is not read; expected Parquet files, which to_parquet of the "
+        "package datasets writes, or each recording in a file of its own, and a metadata.jsonl with file_name and "
+        "transcription"
     )
+
+
+def with_slashes(path: str) -> str:
+    r"""Returns a path that was written on Windows, such as `clips\a.wav`, as other systems read it."""
+    return path if "/" in path else path.replace("\\", "/")

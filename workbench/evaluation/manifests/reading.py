@@ -11,14 +11,18 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TextIO
 
 from workbench.core.errors import BadInput, message_of
+from workbench.evaluation.addresses import is_address, opened_address, without_query
 from workbench.evaluation.manifests.folders import folder_rows, is_archive
 from workbench.evaluation.manifests.found import (
-    COLUMNAR,
+    ARROW,
     OBJECTS,
     TABLES,
+    WHOLE,
     Bad,
     FoundCorpus,
     Rows,
+    Wanted,
+    check_whole,
     checked,
     inside_a_table,
     no_corpus,
@@ -26,13 +30,15 @@ from workbench.evaluation.manifests.found import (
 from workbench.evaluation.manifests.kaldi import KALDI, SEGMENTS, TEXT, kaldi_rows
 from workbench.evaluation.manifests.layouts import ljspeech, stm
 from workbench.evaluation.manifests.listing import LONGEST
+from workbench.evaluation.manifests.parquet import file_rows
 from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
-from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, is_address, opened_address, without_query
+from workbench.evaluation.parquet_sounds import PARQUET
+from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
 
-LISTS = ("metadata.csv", "metadata.jsonl", "metadata.tsv")  # of a folder in Hugging Face's form
+LISTS = ("metadata.csv", "metadata.jsonl", "metadata.tsv", "metadata.parquet")  # of a folder in Hugging Face's form
 KINDS = {  # how files begin that are not text
-    b"PAR1": "is a Parquet file",
+    b"PAR1": "is a Parquet file; name it with the ending .parquet",
     b"PK\x03\x04": "is a zip file or a spreadsheet",
     b"\x1f\x8b": "is compressed",
     b"RIFF": "is a sound file",
@@ -44,8 +50,11 @@ KINDS = {  # how files begin that are not text
 }
 
 
-def read_manifest(manifest: str | Path) -> FoundCorpus:
+def read_manifest(manifest: str | Path, wanted: Wanted = WHOLE) -> FoundCorpus:
     """Returns a corpus, whose rows are read when they are asked for.
+
+    Args:
+        wanted: what of the corpus is wanted.
 
     Raises `BadInput`, in one sentence, if nothing can be read. `FoundCorpus.rows` raises it too, if a file turns out to
     be no list of recordings.
@@ -53,7 +62,8 @@ def read_manifest(manifest: str | Path) -> FoundCorpus:
     text = str(manifest)
     if is_address(text):
         place = without_query(text)
-        return _listed(place, place.rpartition("/")[0], PurePosixPath(place).name, lambda: opened_address(text))
+        name = PurePosixPath(place).name
+        return _listed(place, place.rpartition("/")[0], name, lambda: opened_address(text), wanted)
     if not text:
         raise no_corpus("the path of the corpus", "is empty")
     path = Path(text).expanduser()
@@ -62,7 +72,7 @@ def read_manifest(manifest: str | Path) -> FoundCorpus:
         if "\0" in text or not path.exists():
             raise no_corpus(text[:200], "is not there")
         if path.is_dir():
-            return _of_folder(path)
+            return _of_folder(path, wanted)
         if not path.is_file():
             raise no_corpus(path, "is not an ordinary file")
         if path.stat().st_size == 0:
@@ -70,16 +80,16 @@ def read_manifest(manifest: str | Path) -> FoundCorpus:
     except (OSError, ValueError) as error:
         raise no_corpus(text[:200], f"cannot be read ({message_of(error, 100)})") from error
     if is_archive(path):
-        return _found(str(path), str(path), "folder", lambda: folder_rows(path))
+        return _found(str(path), str(path), "folder", lambda: folder_rows(path, wanted))
     if path.suffix.lower() in SOUNDS:
         raise no_corpus(path, "is a sound file")
     if path.name.lower().endswith(stm.ENDING):
         raise BadInput(f"{path} is the list of a folder; name the folder that holds it and its recordings")
     if path.name == ljspeech.NAME and _is_ljspeech(path):
-        return _found(str(path.parent), str(path.parent), "folder", lambda: folder_rows(path.parent))
+        return _found(str(path.parent), str(path.parent), "folder", lambda: folder_rows(path.parent, wanted))
     if path.name in (KALDI, TEXT, SEGMENTS) and (path.parent / KALDI).is_file():
         raise BadInput(f"{path} is a file of a Kaldi data directory; name the directory")
-    return _listed(str(path), str(path.parent), path.name, lambda: path.open("rb"))
+    return _listed(str(path), str(path.parent), path.name, lambda: path.open("rb"), wanted)
 
 
 def _is_ljspeech(path: Path) -> bool:
@@ -87,31 +97,37 @@ def _is_ljspeech(path: Path) -> bool:
         return ljspeech.is_ljspeech(file.readline(LONGEST))
 
 
-def _of_folder(path: Path) -> FoundCorpus:
+def _of_folder(path: Path, wanted: Wanted) -> FoundCorpus:
     if (path / KALDI).is_file():
+        check_whole(path, wanted)
         return _found(str(path), str(path), "kaldi", lambda: kaldi_rows(path))
     for name in LISTS:
         if (path / name).is_file():
-            return read_manifest(path / name)
+            return read_manifest(path / name, wanted)
     if (path / TEXT).is_file() and (path / SEGMENTS).is_file():
         raise no_corpus(path, "is a Kaldi data directory without wav.scp")
-    return _found(str(path), str(path), "folder", lambda: folder_rows(path))
+    return _found(str(path), str(path), "folder", lambda: folder_rows(path, wanted))
 
 
-def _listed(path: str, root: str, name: str, open_file: Callable[[], BinaryIO]) -> FoundCorpus:
+def _listed(path: str, root: str, name: str, open_file: Callable[[], BinaryIO], wanted: Wanted) -> FoundCorpus:
     """Returns the corpus of a file with a row on each line."""
     stem = name.lower().removesuffix(".gz")
     suffix = PurePosixPath(stem).suffix
-    if suffix in COLUMNAR:
+    check_whole(path, wanted, columns=True)
+    if suffix == PARQUET:
+        return _found(path, root, "parquet", lambda: file_rows(root, [name], wanted))
+    if suffix == ARROW:
         raise inside_a_table(path)
     if suffix not in TABLES and suffix not in OBJECTS:
         raise no_corpus(path, f"has the ending {suffix!r:.20}, which is of no known format")
     as_text = partial(_text, path, open_file, packed=name.lower().endswith(".gz"))
     if suffix in TABLES:
-        return _found(path, root, suffix[1:], lambda: _table(as_text, name, path, suffix == ".tsv"))
+        return _found(path, root, suffix[1:], lambda: _table(as_text, name, path, suffix == ".tsv", wanted))
     with as_text() as file:
         cuts = _first_is_cut(file, path)
-    return _found(path, root, "lhotse" if cuts else "jsonl", lambda: _objects(as_text, name))
+    if cuts:
+        check_whole(path, wanted)
+    return _found(path, root, "lhotse" if cuts else "jsonl", lambda: _objects(as_text, name, wanted))
 
 
 def _first_is_cut(file: TextIO, path: str) -> bool:
@@ -163,14 +179,14 @@ def _decoded(file: TextIO, path: str) -> Iterator[str]:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
 
 
-def _table(as_text: Callable[[], TextIO], name: str, path: str, tabs: bool) -> Rows:
+def _table(as_text: Callable[[], TextIO], name: str, path: str, tabs: bool, wanted: Wanted) -> Rows:
     with as_text() as file:
-        yield from table_rows(file, name, path, tabs)
+        yield from table_rows(file, name, path, tabs, wanted.text_column)
 
 
-def _objects(as_text: Callable[[], TextIO], name: str) -> Rows:
+def _objects(as_text: Callable[[], TextIO], name: str, wanted: Wanted) -> Rows:
     with as_text() as file:
-        yield from json_rows(file, name)
+        yield from json_rows(file, name, wanted.text_column)
 
 
 def _found(path: str, root: str, form: str, rows: Callable[[], Rows]) -> FoundCorpus:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TextIO
 
+from workbench.core.errors import BadInput
 from workbench.evaluation.manifests.found import (
     COLUMNS,
     LONGEST_TEXT,
@@ -17,6 +18,7 @@ from workbench.evaluation.manifests.found import (
     by_known_names,
     columns_of,
     no_corpus,
+    with_slashes,
 )
 from workbench.evaluation.places import SOUNDS
 
@@ -26,8 +28,12 @@ CLIPS = "clips/"  # where Common Voice's recordings lie, which its lists do not 
 COMMON_VOICE = {"client_id", "path", "sentence"}
 
 
-def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> Rows:
-    """Yields the rows of a table whose first line names its columns; raises `BadInput` for one that has none."""
+def table_rows(file: TextIO, name: str, path: str, tabs: bool, text_column: str | None = None) -> Rows:
+    """Yields the rows of a table whose first line names its columns; raises `BadInput` for one that has none.
+
+    Args:
+        text_column: the column with the text; by default the usual one.
+    """
     first = file.readline().removeprefix("\ufeff")
     if not first.strip():
         raise no_corpus(path, "has an empty first line")
@@ -40,7 +46,9 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> Rows:
     except (csv.Error, ValueError) as error:
         raise no_corpus(path, f"has a first line that is not a list of columns ({error})") from error
     names = [each.strip() for each in names]
-    columns = columns_of(names)
+    columns = columns_of(names, text_column)
+    if text_column is not None and text_column not in names:
+        raise BadInput(f"{path} has the columns {', '.join(names)[:200]}, and none called {text_column!r:.80}")
     for column in ("audio", "text"):
         if column not in columns:
             raise no_corpus(
@@ -83,7 +91,7 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> Rows:
             continue
         fields = by_known_names(dict(zip(names, row)), columns)
         fields |= {each: fields[each].rstrip() for each in ("audio", "id") if each in fields}
-        fields["audio"] = _with_slashes(fields["audio"])
+        fields["audio"] = with_slashes(fields["audio"])
         if clips and "/" not in fields["audio"]:
             fields["audio"] = clips + fields["audio"]
         yield where, fields
@@ -145,8 +153,12 @@ def _unclosed(lines: _Lines) -> str:
     return "a quotation mark in it is not closed; expected two, or none" if lines.take_back() else ""
 
 
-def json_rows(file: TextIO, name: str) -> Rows:
-    """Yields the rows of a file with a JSON object on each line: of a cut set, its cuts."""
+def json_rows(file: TextIO, name: str, text_column: str | None = None) -> Rows:
+    """Yields the rows of a file with a JSON object on each line: of a cut set, its cuts.
+
+    Args:
+        text_column: the key of the text in objects that are no cuts; by default the usual one.
+    """
     for number, line in enumerate(file, 1):
         where = f"{name}, line {number}"
         if not line.strip():
@@ -162,15 +174,10 @@ def json_rows(file: TextIO, name: str) -> Rows:
         elif is_cut(row):
             yield where, _cut(row)
         else:
-            fields = by_known_names(_flat_audio(row))
+            fields = by_known_names(_flat_audio(row), columns_of(row, text_column))
             if isinstance(fields.get("audio"), str):
-                fields["audio"] = _with_slashes(fields["audio"])
+                fields["audio"] = with_slashes(fields["audio"])
             yield where, fields
-
-
-def _with_slashes(path: str) -> str:
-    r"""Returns a path that was written on Windows, such as `clips\a.wav`, as other systems read it."""
-    return path if "/" in path else path.replace("\\", "/")
 
 
 def is_cut(row: Mapping[str, Any]) -> bool:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput
 from workbench.evaluation.report.columns import Columns
 from workbench.evaluation.rows import COUNTED
+from workbench.formats.parquet_files import parquet_library
 from workbench.text.exports import SPREADSHEET_ENCODING, spreadsheet_cell
-
-NO_PYARROW = "Parquet files need pyarrow, which is not installed: pip install pyarrow"
 
 
 def table_rows(columns: Columns) -> Iterator[dict[str, Any]]:
@@ -92,13 +90,7 @@ def _json(columns: Columns, path: Path) -> None:
 
 
 def _parquet(columns: Columns, path: Path) -> None:
-    try:
-        # By name, as no other part of the project needs it and the lock leaves it out: it takes 170 MB.
-        pyarrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "pyarrow":
-            raise
-        raise Unavailable(NO_PYARROW) from None
+    pyarrow, parquet = parquet_library()
     rows = list(table_rows(columns))
     schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in _kinds().items()])
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema), path)

@@ -21,7 +21,14 @@ from workbench.formats.zip_names import named_members
         ("录音（1）/a.wav", "gbk", 0, "录音（1）/a.wav"),
         ("íóä.wav", "cp437", 0, "íóä.wav"),
         ("íó.wav", "cp437", 0, "íó.wav"),
-        ("録音.wav", "shift_jis", 0, "ÿ^ë╣.wav"),
+        ("録音.wav", "shift_jis", 0, "録音.wav"),
+        ("テスト（1）\\ソ能表.wav", "cp932", 0, "テスト（1）/ソ能表.wav"),
+        ("001_朝.wav", "cp932", 0, "001_朝.wav"),
+        ("音.wav", "cp932", 0, "音.wav"),
+        ("schön.wav", "cp437", 0, "schön.wav"),
+        ("école gâteau.wav", "cp437", 0, "école gâteau.wav"),
+        ("Ärger Öl über Ääkköset.wav", "cp437", 0, "Ärger Öl über Ääkköset.wav"),
+        ("朱镕基.wav", "gbk", 0, "朱镕基.wav"),
     ],
 )
 def test_unmarked_names_are_in_the_encoding_that_they_fit(
@@ -38,3 +45,10 @@ def test_marked_names_stay_and_folders_are_left_out(tmp_path: Path) -> None:
         archive.writestr("wavs/", b"")
         archive.writestr("wavs/┬╝é.wav", b"")
         assert [each.filename for each in named_members(archive)] == ["wavs/┬╝é.wav"]
+
+
+def test_names_of_one_archive_share_their_encoding(tmp_path: Path) -> None:
+    """The bytes of some names in Shift-JIS are Chinese text too."""
+    names = ["ﾃｽ/一.wav", "ひらがな/会議.wav", "a.wav"]
+    with zipfile.ZipFile(unmarked_zip(tmp_path / "a.zip", dict.fromkeys(names, b""), "cp932", 0)) as archive:
+        assert [each.filename for each in named_members(archive)] == names

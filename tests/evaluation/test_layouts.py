@@ -100,6 +100,11 @@ CORPORA: dict[str, Found] = {
         [Utterance("VCTK/wav48/p225/p225_001", "VCTK/wav48/p225/p225_001.wav", "Please call.", speaker="p225")],
         [],
     ),
+    "libritts": (
+        {"84/12/84_12_000_01.normalized.txt": "He paid two.", "84/12/84_12_000_01.wav": "", "84/12/x.trans.tsv": "x"},
+        [Utterance("84/12/84_12_000_01", "84/12/84_12_000_01.wav", "He paid two.", speaker="84")],
+        [],
+    ),
     "ted-lium": (
         TEDLIUM,
         [

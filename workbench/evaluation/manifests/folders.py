@@ -27,15 +27,16 @@ from workbench.evaluation.manifests.parquet import is_parquet, parquet_rows
 from workbench.evaluation.places import ARCHIVES, SOUNDS
 from workbench.formats.text_files import LARGEST_TEXT
 
-TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # endings of a transcript beside its recording, the best first
+LIBRITTS = ".normalized.txt"
+TRANSCRIPTS = (LIBRITTS, ".txt", ".lab")  # endings of a transcript beside its recording, the best first
 LISTED = ".trans.txt"  # LibriSpeech: the name of a recording of that folder and its text on each line
 WAV, BESIDE_WAV = "wav", "transcript"  # AISHELL: the folder of its recordings, and the folder of its list beside that
 TIMIT_LABELS = (".PHN", ".phn", ".WRD", ".wrd")  # endings of files beside a recording of TIMIT
 TIMIT_SAMPLES = re.compile(r"\s*[0-9]+ +[0-9]+ +")
 """The numbers of the first and the last sample, which begin each text of TIMIT: `0 63488 She had`."""
 MOST_NAMED = 12  # lists that an error names
-LIBRISPEECH = re.compile(r"([0-9]+)[-_][0-9]+[-_][0-9]+")
-"""The names in LibriSpeech and MLS: SPEAKER-CHAPTER-NUMBER, SPEAKER_BOOK_NUMBER."""
+LIBRISPEECH = re.compile(r"([0-9]+)(?:[-_][0-9]+){2,3}")
+"""The names in LibriSpeech, MLS and LibriTTS: SPEAKER-CHAPTER-NUMBER, SPEAKER_BOOK_NUMBER, SPEAKER_CHAPTER_NUMBER_PART."""
 
 
 @dataclass
@@ -118,7 +119,10 @@ def _beside(listing: Listing, names: Mapping[str, str], name: str, stem: str) ->
             return f"{transcript} has labels with times; expected only the words that are said"
     except BadInput as error:
         return str(error)
-    text, speaker = " ".join(lines), vctk.speaker_of(stem) if transcript == elsewhere else None
+    text = " ".join(lines)
+    speaker = vctk.speaker_of(stem) if transcript == elsewhere else None
+    if transcript.endswith(LIBRITTS):
+        speaker = _speaker(stem)
     samples = TIMIT_SAMPLES.match(text)
     if samples and any(composed(stem + end) in names for end in TIMIT_LABELS):
         text, speaker = text[samples.end() :], PurePosixPath(stem).parent.name

@@ -133,6 +133,48 @@ def test_sound_and_text_in_unusual_columns(tmp_path: Path) -> None:
         list(read_manifest(path).rows())
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compression": "zstd", "data_page_version": "2.0"},
+        {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}, "compression": "gzip"},
+        {"use_dictionary": False, "store_schema": False, "write_statistics": False, "compression": "none"},
+    ],
+)
+@pytest.mark.parametrize(
+    "kinds", [("binary", "string"), ("large_binary", "large_string"), ("binary_view", "string_view")]
+)
+def test_files_of_other_programs_are_read(tmp_path: Path, options: dict[str, Any], kinds: tuple[str, str]) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    bytes_, text = (getattr(pyarrow, kind)() for kind in kinds)
+    audio = [{"bytes": sound(n / 10), "path": f"{n}.flac"} for n in range(3)]
+    columns = {
+        "Audio": pyarrow.array(audio, pyarrow.struct([("bytes", bytes_), ("path", text)])),
+        "text": pyarrow.array(["one", "two", "one"], text),
+        "kind": pyarrow.array(["x", "y", None]).dictionary_encode(),
+        "level": [float("nan"), 1.0, 2.0],
+        "when": pyarrow.array([1, 2, 3], pyarrow.timestamp("s")),
+        "vector": [[1.0], [], None],
+    }
+    table = pyarrow.table(columns)
+    parquet.write_table(table, tmp_path / "t.parquet", **options)
+    found: list[Any] = list(read_manifest(tmp_path / "t.parquet").rows())
+    assert [(each.audio, each.text) for each in found] == [
+        ("t.parquet/0/0.flac", "one"),
+        ("t.parquet/1/1.flac", "two"),
+        ("t.parquet/2/2.flac", "one"),
+    ]
+    assert [each.extra for each in found] == [
+        {"kind": "x", "level": "nan"},
+        {"kind": "y", "level": 1.0},
+        {"level": 2.0},
+    ]
+    assert [level(Recordings(str(tmp_path)), each) for each in found] == [0.0, 0.1, 0.2]
+    parquet.write_table(table.slice(0, 0), tmp_path / "empty.parquet")
+    with pytest.raises(BadInput, match="has no row that can be used; it holds none"):
+        list(read_manifest(tmp_path / "empty.parquet").rows())
+
+
 def test_a_table_that_only_names_files_is_a_list(tmp_path: Path) -> None:
     write(tmp_path, {"a.wav": sound(0.3, "WAV")})
     save(tmp_path / "metadata.parquet", [{"file_name": "a.wav", "text": "one"}], file_name="string", text="string")

@@ -59,7 +59,7 @@ def sound_column(schema: Any) -> str | None:
     found: dict[str, str] = {}
 
     def is_binary(kind: Any) -> bool:
-        return bool(types.is_binary(kind) or types.is_large_binary(kind))
+        return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
 
     for field in schema:
         if is_binary(field.type) and field.name in NAMES:

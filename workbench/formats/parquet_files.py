@@ -24,8 +24,10 @@ BUFFER = 1 << 20  # bytes that are read at a time
 MAGIC = b"PAR1"  # at both ends of a file
 # The numbers of fields of the footer, of a row group, of a column in it, of its statistics, and of a page's header.
 _ROW_GROUPS, _COLUMNS, _ROWS, _COLUMN = 4, 1, 3, 3
-_PATH, _LENGTH, _PAGES, _DICTIONARY, _STATISTICS, _NULLS = 3, 7, 9, 11, 12, 3
+_ENCODINGS, _PATH, _LENGTH, _PAGES, _DICTIONARY, _STATISTICS, _NULLS = 2, 3, 7, 9, 11, 12, 3
 _UNCOMPRESSED, _COMPRESSED = 2, 3
+_DELTA_BYTE_ARRAY = 7
+"""An encoding in which a text has only what differs from the one before. pyarrow reads no dictionary out of it."""
 
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError)  # fields of a footer are missing, or of another type
 
@@ -64,6 +66,7 @@ class Chunk:
     first: int  # byte of the file where its pages begin
     length: int  # bytes of its pages
     nulls: int | None  # rows without a value; None if the file does not say
+    is_delta: bool  # whether texts are stored as differences
 
 
 class ParquetFile:
@@ -116,13 +119,17 @@ class ParquetFile:
 
         Args:
             columns: their paths, such as `audio.path`.
-            count: rows of a batch.
+            count: rows of a batch; where texts are stored as differences, which may be much shorter, a batch has one.
             largest: bytes of a page, unpacked.
             texts: those of the columns whose equal values are kept once.
 
         Raises `BadInput` for a larger page and for damage.
         """
         found = 0
+        if not self.groups[group]:
+            return
+        if any(chunk.is_delta and chunk.path in texts for chunk in self._chunks[group]):
+            count, texts = 1, ()
         with parquet_errors(self.name):
             if self._path is not None:
                 self._check_pages(group, columns, largest)
@@ -163,7 +170,8 @@ def _chunk(fields: Struct) -> Chunk:
     column = fields[_COLUMN]
     first = min(column[_PAGES], column.get(_DICTIONARY) or column[_PAGES])
     path = b".".join(column[_PATH]).decode("utf-8", "replace")
-    return Chunk(path, first, column[_LENGTH], column.get(_STATISTICS, {}).get(_NULLS))
+    nulls = column.get(_STATISTICS, {}).get(_NULLS)
+    return Chunk(path, first, column[_LENGTH], nulls, _DELTA_BYTE_ARRAY in column[_ENCODINGS])
 
 
 def page_sizes(file: BinaryIO, first: int, length: int) -> Iterator[int]:

@@ -36,7 +36,7 @@ TIMIT_SAMPLES = re.compile(r"\s*[0-9]+ +[0-9]+ +")
 """The numbers of the first and the last sample, which begin each text of TIMIT: `0 63488 She had`."""
 MOST_NAMED = 12  # lists that an error names
 LIBRISPEECH = re.compile(r"([0-9]+)(?:[-_][0-9]+){2,3}")
-"""The names in LibriSpeech, MLS and LibriTTS: SPEAKER-CHAPTER-NUMBER, SPEAKER_BOOK_NUMBER, SPEAKER_CHAPTER_NUMBER_PART."""
+"""The names in LibriSpeech, MLS and LibriTTS: the speaker, the chapter or book, and one or two numbers."""
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import posixpath
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -49,6 +50,8 @@ LONGEST_ID = 300  # characters
 LONGEST_TEXT = 1_000_000
 LONGEST_SECONDS = 10_000_000
 DEEPEST = 50  # levels of lists and objects in a column
+
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # characters that no text has
 
 
 @dataclass(frozen=True)
@@ -224,7 +227,7 @@ def _text(row: ManifestRow, name: str, expected: str) -> str:
         raise UnusableRow(f"its {name} is {value!r:.60}; expected {expected}")
     if len(value) > LONGEST_TEXT:
         raise UnusableRow(f"its {name} has {len(value)} characters; expected at most {LONGEST_TEXT}")
-    if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
+    if _NO_TEXT.search(value):
         raise UnusableRow(f"its {name} {value!r:.60} holds characters that no text has; expected {expected}")
     return value if name in ("audio", "id") else value.strip()  # the name of a file may begin with a space
 

@@ -183,8 +183,12 @@ def _path_column(schema: Any, sound: str | None) -> str | None:
     column = sound.removesuffix(".bytes")
     kind = schema.field(column).type
     place = kind.get_field_index("path")
-    is_text = place >= 0 and parquet_library()[0].types.is_string(kind.field(place).type)
-    return f"{column}.path" if is_text else None
+    return f"{column}.path" if place >= 0 and _is_text(kind.field(place).type) else None
+
+
+def _is_text(kind: Any) -> bool:
+    types = parquet_library()[0].types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _array(batch: Any, name: str) -> Any:
@@ -211,7 +215,7 @@ def _plain_columns(schema: Any) -> tuple[list[str], set[str]]:
     texts: set[str] = set()
     for field in schema:
         kind = field.type.value_type if types.is_dictionary(field.type) else field.type
-        if types.is_string(kind) or types.is_large_string(kind):
+        if _is_text(kind):
             texts.add(field.name)
         elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             continue

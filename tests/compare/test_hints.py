@@ -61,6 +61,23 @@ X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
             "item 0 of the candidate's batch of 2, without its last 3 rows; after this change they differ by 0 %; "
             "shape = [9, -1] with columns = [0, 4] and rows = [0, 6] in a mapping file makes this change",
         ),
+        (np.vstack([X, X[:1]]), "; if they are padding, rows = [0, 6] in a mapping file makes this change"),
+        (np.vstack([X[:1] + 9, X]), "; if they are padding, rows = [1, 7] in a mapping file makes this change"),
+        (
+            np.pad(np.stack([X, X + 9]), ((0, 0), (3, 0), (0, 0))),
+            "item 0 of the candidate's batch of 2, without its first 3 rows; after this change they differ by 0 %; "
+            "shape = [-1, 4] with rows = [3, 9]",
+        ),
+        (
+            np.stack([X + 9, X]).swapaxes(1, 2),
+            "item 1 of the candidate's batch of 2, which is channels × frames; after this change they differ by 0 %; "
+            "shape = [-1, 6], transpose = true with columns = [4, 8] in a mapping file",
+        ),
+        (
+            np.pad(X, ((0, 3), (0, 0))).T[None],
+            "the candidate is transposed, and has 3 columns more at the end; after this change they differ by 0 %; "
+            "transpose = true with squeeze = true and rows = [0, 6]",
+        ),
     ],
 )
 def test_different_shape_is_explained(candidate: np.ndarray, sentence: str) -> None:
@@ -78,6 +95,13 @@ def test_rules_of_hints_make_their_change(tmp_path: Path) -> None:
         padded,
         np.stack([0 * padded, padded]),
         np.stack([X, 0 * X], axis=1),
+        np.pad(X, ((3, 0), (0, 0))),
+        np.pad(X, ((0, 0), (0, 2))),
+        np.pad(np.stack([X + 9, X]), ((0, 0), (3, 0), (0, 0))),
+        np.stack([X + 9, X]).swapaxes(1, 2),
+        np.stack([9 + padded, padded]).swapaxes(1, 2),
+        padded.T,
+        padded.T[None],
     ]
     for candidate in layouts:
         rule = re.search(r"%; (.*) in a mapping file makes this change", explain_shape(X, candidate)[0])
@@ -87,6 +111,15 @@ def test_rules_of_hints_make_their_change(tmp_path: Path) -> None:
         np.savez(tmp_path / "dump.npz", x=candidate)
         changed = read_trace(tmp_path / "dump.npz", read_mapping(tmp_path / "names.toml"))
         np.testing.assert_array_equal(changed["encoder.output"], X)
+
+
+def test_items_of_a_batch_of_one_dimension_are_found() -> None:
+    weights = np.array([0.1, 0.7, 0.2], np.float32)
+    batch = np.array([[0.5, 0.5, 0, 0], [0.1, 0.7, 0.2, 0]], np.float32)
+    sentence, rule = explain_shape(weights, batch)
+    assert rule == "shape = [-1] with rows = [4, 7]"
+    assert "item 1 of the candidate's batch of 2, without its last 1 row; after" in sentence
+    assert explain_shape(weights, np.append(weights, [0, 0]))[1] == "rows = [0, 3]"
 
 
 def test_axes_in_another_order_are_named_with_the_rule(tmp_path: Path) -> None:
@@ -114,6 +147,19 @@ def test_verdict_names_the_rules_for_all_layouts() -> None:
     sentence = judge(compare(Trace(reference, {}), Trace(candidate, {}))).sentence
     assert "transpose = true in a mapping file makes this change. Rules for other stages: squeeze = true" in sentence
     assert "squeeze = true (encoder.layers.1, encoder.layers.2 and 3 more)." in sentence
+
+
+def test_tokens_of_a_batch_are_a_layout() -> None:
+    """Their rule is named as that of the other stages, and no token counts as different."""
+    ids = np.array([3, 7, 2])
+    reference = Trace({"encoder.output": X, "tokens": ids}, {})
+    batch = {"encoder.output": np.stack([X + 9, X]), "tokens": np.array([[5, 5, 5, 2], [3, 7, 2, -1]])}
+    comparison = compare(reference, Trace(batch, {}))
+    assert comparison.tokens_agree is None
+    sentence = judge(comparison).sentence
+    assert "shape = [-1] with rows = [4, 7] (tokens)" in sentence and "differ from place" not in sentence
+    batch["tokens"][1, 0] = 4
+    assert "The tokens differ from place 0 on" in judge(compare(reference, Trace(batch, {}))).sentence
 
 
 def test_drifting_rows_are_not_explained_by_a_missing_one() -> None:

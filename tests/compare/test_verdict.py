@@ -256,3 +256,16 @@ def test_different_tokens_from_equal_logits_are_attributed_to_decoding() -> None
     assert "Logits of different shapes do not show that choice" in longer
     with_prompt = judge(compare(computed(), other)).sentence
     assert "The traces hold no row of logits for that choice" in with_prompt
+
+
+def test_growth_of_rounding_is_not_named_beside_another_shape_or_other_tokens() -> None:
+    def add_row(array: np.ndarray) -> np.ndarray:
+        return np.vstack([array, array[-1:]])
+
+    noisy = computed(faults={"encoder.layers.1": lambda x: x * np.float32(1 + 5e-5)})  # within tolerance
+    longer = {**noisy, "frontend.fbank": add_row(noisy["frontend.fbank"])}
+    sentence = judge(compare(computed(), Trace(longer, {}))).sentence
+    assert "the candidate has 1 row more at the end" in sentence and "grows most" not in sentence
+    ids = {**noisy, "tokens": np.append(noisy["tokens"], 1)}
+    sentence = judge(compare(computed(), Trace(ids, {}))).sentence
+    assert sentence.startswith("tokens is the first stage beyond") and "grows most" not in sentence

@@ -78,8 +78,8 @@ class Comparison:
 
     @property
     def tokens_agree(self) -> bool | None:
-        """Whether both sides wrote the same tokens; None if a trace does not hold them."""
-        return next((not each.differs for each in self.stages if each.stage == "tokens"), None)
+        """Whether both sides wrote the same tokens; None if a trace does not hold them, or in another layout."""
+        return next((not each.differs for each in self.stages if each.stage == "tokens" and not each.mismatch), None)
 
     def __repr__(self) -> str:
         stages_beyond = [each.stage for each in self.stages if not self.passes(each)]

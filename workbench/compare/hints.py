@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.compare.guesses.guess import is_dense, is_few, is_range, named
 from workbench.compare.measures import Measures, measure
-from workbench.core.phrases import dimensions
+from workbench.core.phrases import counted, dimensions
 
 _UNRELATED = 0.5  # relative L2 above which two arrays have nothing in common
 _UNRELATED_ROWS = 0.1  # the same without some rows or columns; many arrays resemble themselves a few rows later
@@ -39,6 +39,7 @@ class Guess(NamedTuple):
     candidate: np.ndarray
     error_limit: float = _UNRELATED  # relative L2 above which they have nothing in common
     rule: str = ""  # what makes the change in a mapping file
+    advice: str = ""  # how to make it with a rule, if its reader has to know that this is right
 
 
 def shapes(reference: np.ndarray, candidate: np.ndarray) -> str:
@@ -65,7 +66,8 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> tuple[str, st
         best = None
     if best:
         error, guess = best
-        advice = f"; {guess.rule} in a mapping file makes this change" if guess.rule else ""
+        change = guess.rule or guess.advice
+        advice = f"; {change} in a mapping file makes this change" if change else ""
         return f"{clause}: {guess.words}; after this change they differ by {_percent(error)}{advice}", guess.rule
     if first_guess:
         return f"{clause}, as if {first_guess}, but after this change the numbers differ too", ""
@@ -181,8 +183,10 @@ def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
             yield Guess(words, reference_values, candidate_values.T, rule=rule)
     if 3 <= candidate.ndim <= _MAX_AXES:
         yield from _other_axes(reference, candidate)
-    if candidate.ndim == reference.ndim + 1 == 3:
+    if candidate.ndim == reference.ndim + 1 and reference.ndim in (1, 2):
         yield from _items(reference, candidate)
+    if reference.ndim == 2 and candidate.ndim in (2, 3):
+        yield from _transposed_and_padded(reference, candidate)
     if reference.ndim == candidate.ndim:
         axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
         if len(axes) == 1:
@@ -213,25 +217,66 @@ def _other_axes(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]
 
 
 def _items(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
-    """Yields the items of a batch [B, T, D] or [T, B, D], without their padding."""
-    (rows, width), (first, second, last) = reference.shape, candidate.shape
-    if last != width:
-        return
-    for count, length, by_rows in ((first, second, True), (second, first, False)):
-        if not (count <= _MAX_ITEMS and rows <= length) or (count == 1 and rows == length):
+    """Yields the items of a batch [B, T], [B, T, D], [T, B, D] or [B, D, T], without their padding."""
+    if reference.ndim == 1:
+        reference, candidate = reference[:, None], candidate[:, :, None]
+        orders = ["item, row, channel"]
+    else:
+        orders = ["item, row, channel", "row, item, channel", "item, channel, row"]
+    rows, width = reference.shape
+    for order in orders:
+        axes = [order.split(", ").index(name) for name in ("item", "row", "channel")]
+        items = candidate.transpose(axes)
+        count, length, items_width = items.shape
+        is_one_item = count == 1 and (rows == length or order == "item, channel, row")  # has a simpler rule
+        if items_width != width or count > _MOST_ITEMS or rows > length or is_one_item:
             continue
+        padding = length - rows
         for item in range(count):
-            item_values = candidate[item] if by_rows else candidate[:, item]
-            if by_rows:
-                rule = f"shape = [-1, {width}] with rows = [{item * length}, {item * length + rows}]"
-            else:
-                columns = f"columns = [{item * width}, {(item + 1) * width}]"
-                rule = f"shape = [{length}, -1] with {columns}" + (f" and rows = [0, {rows}]" if rows < length else "")
-            padding = length - rows
-            words = f"the reference is item {item} of the candidate's batch of {count}" + (
-                f", without its last {padding} rows" if padding else ""
-            )
-            yield Guess(words, reference, item_values[:rows], _UNRELATED_ROWS, rule)
+            words = f"the reference is item {item} of the candidate's batch of {count}"
+            words += ", which is channels × frames" if order == "item, channel, row" else ""
+            for start in dict.fromkeys((0, padding)):
+                place = "first" if start else "last"
+                clause = f", without its {place} {counted(padding, 'row')}" if padding else ""
+                rule = _item_rule(order, (item, length, width), (start, start + rows))
+                yield Guess(words + clause, reference, items[item, start : start + rows], _UNRELATED_ROWS, rule)
+
+
+def _item_rule(order: str, item_shape: tuple[int, int, int], rows: tuple[int, int]) -> str:
+    """Returns the rule that takes an item of a batch.
+
+    Args:
+        order: of the axes.
+        item_shape: the number of the item, its rows with padding, and its channels.
+        rows: which of its rows (begin, end).
+    """
+    item, length, width = item_shape
+    begin, end = rows
+    if order == "item, row, channel":
+        shape = "[-1]" if width == 1 else f"[-1, {width}]"
+        return f"shape = {shape} with rows = [{item * length + begin}, {item * length + end}]"
+    columns = f"columns = [{item * width}, {(item + 1) * width}]"
+    changes = f"shape = [{length}, -1]" if order == "row, item, channel" else f"shape = [-1, {length}]"
+    if order == "item, channel, row":
+        changes += ", transpose = true"
+    return f"{changes} with {columns}" + (f" and rows = [{begin}, {end}]" if end - begin < length else "")
+
+
+def _transposed_and_padded(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
+    """Yields a candidate [D, T] or [1, D, T] without the padding of its last axis."""
+    is_batch = candidate.ndim == 3
+    if is_batch and len(candidate) != 1:
+        return
+    values = candidate[0].T if is_batch else candidate.T
+    rows, padding = len(reference), len(values) - len(reference)
+    if values.shape[1] != reference.shape[1] or padding <= 0:
+        return
+    for start in (0, padding):
+        change = "squeeze = true" if is_batch else ""
+        rule = f"transpose = true with {change}{' and ' * is_batch}rows = [{start}, {start + rows}]"
+        words = f"the candidate is transposed, and has {counted(padding, 'column')} more at the "
+        words += "beginning" if start else "end"
+        yield Guess(words, reference, values[start : start + rows], _UNRELATED_ROWS, rule)
 
 
 def _surplus_entries(reference: np.ndarray, candidate: np.ndarray, axis: int) -> Iterator[Guess]:
@@ -254,9 +299,11 @@ def _surplus_entries(reference: np.ndarray, candidate: np.ndarray, axis: int) ->
         )
         words = f"the {side} has {surplus_entries} more{padded or ',' * (0 < start < extra)} {place}"
         reference_part, candidate_part = (shorter, longer[index]) if side == "candidate" else (longer[index], shorter)
-        is_padding = side == "candidate" and axis == 0 and padded and not start
-        rule = f"rows = [0, {length}]" if is_padding else ""
-        yield Guess(words, reference_part, candidate_part, _UNRELATED_ROWS, rule)
+        key = "rows" if axis == 0 else "columns" if axis == reference.ndim - 1 else ""
+        change = f"{key} = [{start}, {start + length}]" if key and side == "candidate" else ""
+        # Rows of other values may be a fault: only zeros are padding for certain.
+        rule, advice = (change, "") if padded else ("", f"if they are padding, {change}" if change else "")
+        yield Guess(words, reference_part, candidate_part, _UNRELATED_ROWS, rule, advice)
 
 
 def _error(reference: np.ndarray, candidate: np.ndarray) -> float:

@@ -18,6 +18,7 @@ from workbench.compare.tokens.discrete import (
     as_text,
     as_tokens,
     explain_tokens,
+    is_in_batch,
     measure_text,
     measure_tokens,
 )
@@ -200,6 +201,9 @@ def compare_stage(
         return StageComparison(**fields, sequence=measure_text(*texts))
     if kind == "tokens":
         ids = as_tokens(f"{stage} of the reference", reference), as_tokens(f"{stage} of the candidate", candidate)
+        if is_in_batch(ids[0], candidate):
+            mismatch, rule = explain_shape(ids[0], candidate)
+            return StageComparison(**fields, mismatch=mismatch, rule=rule)
         hint = explain_tokens(*ids) if guess and stage == PROMPT else None  # the verdict tells about other tokens
         return StageComparison(**fields, sequence=measure_tokens(*ids), hint=hint)
     if kind == "streams":

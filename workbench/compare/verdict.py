@@ -208,8 +208,11 @@ def _largest(comparison: Comparison) -> StageComparison | None:
 
 
 def _growth(comparison: Comparison, first: StageComparison | None, largest: StageComparison | None) -> list[str]:
-    """Returns where the largest error arises, if a stage is beyond tolerance."""
-    if first is None or largest is None:
+    """Returns where the largest error arises, if a stage is beyond tolerance.
+
+    The errors around a stage of another shape, or before ids that alone differ, are not its cause.
+    """
+    if first is None or largest is None or first.mismatch or first.sequence:
         return []
     if comparison.isolated:
         sentence = f"The largest error of one stage by itself is at {largest.stage}, relative L2 {largest.own:.2g}."

@@ -51,6 +51,14 @@ def as_tokens(stage: str, array: np.ndarray) -> np.ndarray:
     return flat.astype(np.int64)
 
 
+def is_in_batch(ids: np.ndarray, candidate: np.ndarray) -> bool:
+    """Returns whether a row of a batch [B, N] of at least two begins or ends with these ids; the rest is padding."""
+    if candidate.ndim != 2 or len(candidate) < 2 or not 0 < len(ids) <= candidate.shape[1]:
+        return False
+    parts = candidate[:, : len(ids)], candidate[:, candidate.shape[1] - len(ids) :]
+    return any(bool((part == ids).all(axis=1).any()) for part in parts)
+
+
 def as_text(stage: str, array: np.ndarray) -> str:
     """Returns the text of a stage: a string, or bytes of UTF-8; raises `BadInput` for anything else."""
     if array.dtype.kind == "U" and array.size == 1:

@@ -13,6 +13,7 @@ from workbench.compare.stage import StageComparison
 from workbench.compare.tokens.logits import Choice
 from workbench.compare.tokens.steps import about_steps
 from workbench.core.phrases import as_sentence, counted, enumerated
+from workbench.trace.step_names import pass_of
 
 Evidence = Literal["tolerance", "float64", "tolerance and float64"]
 
@@ -46,7 +47,8 @@ class Verdict:
     The *largest own contribution* is the stage whose relative L2 error is the largest multiple of that of the previous
     stage. Errors below a tenth of the tolerance count as a tenth, so that the step from zero to rounding is not one;
     the sentence states the real errors. A fault in one place shows as one such jump, whatever later layers do with it.
-    It is None if no stage's error exceeds that of the previous stage and this floor.
+    It is None if no stage's error exceeds that of the previous stage and this floor. With decoding steps, it is in the
+    pass of the first divergent stage, because every later pass begins again with right embeddings.
 
     If the candidate was computed from the reference's own inputs, it is the stage with the largest error, if that is
     beyond a tenth of the tolerance.
@@ -86,7 +88,7 @@ class Verdict:
 def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     """Returns the verdict on a comparison, with the report on noise if a float64 trace was used."""
     first_beyond = next((each for each in comparison.stages if not comparison.passes(each)), None)
-    largest = _largest(comparison)
+    largest = _largest(comparison, first_beyond)
     bugs = {each.stage for each in noise.bugs} if noise else set()
     noise_stages = noise.noise if noise else frozenset[str]()
     stages_beyond = [
@@ -198,12 +200,15 @@ def _step(stage: StageComparison) -> str:
     return phrase if stage.growth is None else f"{phrase}, {stage.growth:.3g} times as much"
 
 
-def _largest(comparison: Comparison) -> StageComparison | None:
+def _largest(comparison: Comparison, first: StageComparison | None) -> StageComparison | None:
+    """Returns the stage with the largest own contribution, in the pass of the first stage beyond tolerance."""
     if comparison.isolated:
         minimum = 0.1 * comparison.tolerances.preset.limits.relative_l2
         large = [each for each in comparison.stages if each.own is not None and each.own > minimum]
         return max(large, key=lambda each: each.own or 0.0, default=None)
     grown = [each for each in comparison.stages if each.jump is not None and each.jump > 1]
+    if first:
+        grown = [each for each in grown if pass_of(each.stage) == pass_of(first.stage)]
     return max(grown, key=lambda each: each.jump or 0.0, default=None)
 
 

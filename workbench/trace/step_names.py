@@ -31,6 +31,11 @@ def beam_of(name: str) -> int | None:
     return int(match[2]) if match and match[2] is not None else None
 
 
+def pass_of(name: str) -> tuple[int | None, int | None]:
+    """Returns (step, hypothesis) of the pass that computes a stage; both are None for the prompt's."""
+    return step_and_stage(name)[0], beam_of(name)
+
+
 def is_choice(name: str) -> bool:
     """Returns whether a stage belongs to the choice of a step's hypotheses."""
     step, stage = step_and_stage(name)

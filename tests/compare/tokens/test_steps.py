@@ -88,3 +88,15 @@ def test_step_ranges_are_formatted_in_words() -> None:
     assert ranges([1, 2, 3, 7, 9, 10]) == "steps 1 to 3, 7 and 9 to 10"
     assert about_steps(["steps.1.logits"], ["steps.1.logits"]) == ["The candidate first differs at step 1, in logits."]
     assert about_steps(["logits", "tokens"], []) == []
+
+
+def test_growth_is_named_in_the_step_of_the_first_fault() -> None:
+    """Later steps begin again with right embeddings, and their first layer may add more."""
+    reference = {f"steps.{n}.llm.{s}": np.ones((1, 8)) for n in (1, 2, 3) for s in ("embeddings", "layers.0", "norm")}
+    candidate = dict(reference)
+    for step, error in ((2, 0.01), (3, 0.5)):
+        candidate[f"steps.{step}.llm.layers.0"] = candidate[f"steps.{step}.llm.norm"] = np.ones(
+            (1, 8)
+        ) + error * np.eye(1, 8)
+    verdict = judge(compare(Trace(reference, {}), Trace(candidate, {})))
+    assert verdict.faulty_stage == verdict.largest_own == "steps.2.llm.layers.0"

@@ -24,6 +24,8 @@ _MAX_PLACES = 64  # places at which the shorter array may begin in the longer on
 _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
 _MIN_EQUAL = 2  # rows; the first row alone is often equal, as it attends to itself only
 _EQUAL_SHARE = 1e-3  # of the largest error of a row, in rows that agree
+_NEARLY_ALL = 0.9  # of the rows behind these; the rest may attend to themselves, or be equal by chance
+_JUMP = 10  # least error of the first row that differs, divided by that of the rows before it
 
 _MAX_AXES = 5  # of an array whose axes may be in another order
 _MAX_ITEMS = 64  # of a batch that are compared with the reference
@@ -145,17 +147,18 @@ def _error_elsewhere(errors: np.ndarray, places: np.ndarray, relative_l2: float)
 
 
 def _first_differing_row(measures: Measures, limit: float, unit: str) -> str | None:
-    """Returns the row from which on all rows differ, as behind the end of a chunk or a mask."""
+    """Returns the row from which on nearly all rows differ, as behind the end of a chunk or a mask."""
     errors = measures.by_position
-    places = _largest_errors(errors)
-    first = int(places[0]) if len(places) else 0
-    if first < _MIN_EQUAL or not is_range(places) or places[-1] != len(errors) - 1:
+    differing = errors > _EQUAL_SHARE * errors.max(initial=0.0)
+    first = int(differing.argmax())
+    if first < _LEAST_EQUAL or differing[first:].mean() < _NEARLY_ALL:
         return None
-    if errors[:first].max() > _EQUAL_SHARE * errors.max():  # the error has only grown
+    if errors[first] < _JUMP * errors[:first].max():  # the error has only grown
         return None
-    if _error_elsewhere(errors, places, measures.relative_l2) > limit:
+    if _error_elsewhere(errors, np.arange(first, len(errors)), measures.relative_l2) > limit:
         return None
-    return f"the first {first} of {len(errors)} {unit}s agree, and all {unit}s from {first} on differ"
+    amount = "all" if differing[first:].all() else "nearly all"
+    return f"the first {first} of {len(errors)} {unit}s agree, and {amount} {unit}s from {first} on differ"
 
 
 def _largest_errors(errors: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workbench.compare.guesses.guess import is_dense, is_few, is_range, named
+from workbench.compare.guesses.guess import is_dense, is_few, named
 from workbench.compare.measures import Measures, measure
 from workbench.core.phrases import counted, dimensions
 

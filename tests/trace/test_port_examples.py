@@ -143,6 +143,23 @@ def test_transformers_hooks_example_records_the_stages() -> None:
     assert np.array_equal(stages["llm.layers.0"], result.hidden_states[1][0].numpy())
 
 
+def test_transformers_steps_example_records_a_row_of_a_batch() -> None:
+    """The rows of the steps equal those of one pass over prompt and answer without a batch."""
+    names: dict[str, Any] = {}
+    for block in blocks("python")[:2]:
+        exec(block, names)
+    model = random_network()
+    prompt, answer = [3, 5, 7, 9], [4, 8, 2]
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + answer[:2]])).logits[0].numpy()
+    stages = names["stages_of_a_language_model"](model.config.num_hidden_layers)
+    arrays = names["dump_steps"](model, [[6, *prompt, *prompt], prompt], 1, answer, stages)
+    assert list(arrays["tokens"]) == answer and arrays["llm.layers.0"].shape[0] == len(prompt)
+    rows = np.concatenate([arrays["logits"], arrays["steps.1.logits"], arrays["steps.2.logits"]])
+    np.testing.assert_allclose(rows, logits, rtol=1e-4, atol=1e-5)
+    assert "steps.3.logits" not in arrays
+
+
 def test_onnx_example_exposes_all_outputs_of_a_graph(tmp_path: Path) -> None:
     """In ONNX Runtime if it is installed, else in the interpreter that comes with onnx."""
     helper = onnx.helper
@@ -158,7 +175,7 @@ def test_onnx_example_exposes_all_outputs_of_a_graph(tmp_path: Path) -> None:
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx"
     )
     space: dict[str, Any] = {}
-    exec(blocks("python")[1], space)
+    exec(blocks("python")[2], space)
     model = space["with_all_outputs"](str(tmp_path / "model.onnx"))
     x = np.array([[1.0, 2.0], [-1.0, 0.5]], "f4")
     try:

@@ -227,7 +227,14 @@ class VisualiseActions:
         options_by_family = by_family(changed_options, {each.key: value for each, value in changed_options.items()})
         cells = [model or "", compared_model or ""]
         picture_request = request_of(
-            self.pool.registry, cells, recording, text_input, view, options, of_family=options_by_family
+            self.pool.registry,
+            cells,
+            recording,
+            text_input,
+            view,
+            options,
+            of_family=options_by_family,
+            sample=sample,
         )
         used_options = {each: value for each, value in changed_options.items() if _has_option(each, picture_request)}
         state = {

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from panels.parity.request import source_of
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 TASKS = ("transcribe", "converse", "generate")
 DIFFERENCE, BOTH = "Difference", "Both"  # titles of what stands after the two sides
-MAX_SCENES = 4  # pairs of recording and model whose values are kept for one user
+MOST_SCENES = 4  # pairs of recording and model whose values are kept for one user
+SAMPLES = "assets/samples"  # the folder of the samples in this repository
 MISSING = {
     RECORDING: "there is no recording; add a file, record one, or click a sample",
     PROMPT: "there is no text; write one",
@@ -55,6 +57,7 @@ class Request:
     view: View
     options: ViewOptions
     model_options: tuple[Mapping[str, Any], ...]  # the options of each model
+    written: tuple[Any, ...]  # the input of each as the Python of a picture writes it, without paths of the server
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +86,7 @@ def request_of(
     options: Mapping[str, Any],
     model_options: Mapping[str, Any] | None = None,
     of_family: Mapping[str, Mapping[str, Any]] | None = None,
+    sample: str | None = None,
 ) -> Request:
     """Returns the request that a user described.
 
@@ -91,6 +95,7 @@ def request_of(
         options: options of the view, by name; those that the view does not use are left out.
         model_options: options of the models; each gets those that it has.
         of_family: options of the models by family, for options that differ between families.
+        sample: the name of the sample that is the recording; the Python of a picture names a user's own by its name.
 
     Raises `BadInput` that says what is wrong.
     """
@@ -102,7 +107,8 @@ def request_of(
             f"both sides are {chosen[0].title}; choose another model, runtime or quantisation to compare with"
         )
     requested_view = find_view(view)
-    sources = []
+    sources, written = [], []
+    name = recording and (f"{SAMPLES}/{sample}" if sample else Path(recording).name)
     for offer in chosen:
         family = FAMILIES[offer.card.family]
         if reason := requested_view.why_not(family, offer.cell.runtime):
@@ -111,11 +117,12 @@ def request_of(
         if not source:
             raise BadInput(MISSING[family.input])
         sources.append(source)
+        written.append(source_of(family, name, text))
     view_options = {name: value for name, value in options.items() if name in requested_view.options}
     checked_view_options = build_options(ViewOptions, view_options, f"the view {requested_view.label}")
     options_by_offer = [{**(model_options or {}), **(of_family or {}).get(offer.card.family, {})} for offer in chosen]
     checked = [options_for(registry, offer.card.id, each) for offer, each in zip(chosen, options_by_offer, strict=True)]
-    return Request(chosen, tuple(sources), requested_view, checked_view_options, tuple(checked))
+    return Request(chosen, tuple(sources), requested_view, checked_view_options, tuple(checked), tuple(written))
 
 
 class Scenes:
@@ -192,10 +199,12 @@ def compute(
         if FAMILIES[offer.card.family].input == RECORDING:
             check_sound(source)  # before a model is loaded
     pictures, used_scenes = [], []
-    for offer, source, model_options in zip(request.offers, request.sources, request.model_options, strict=True):
+    sides = zip(request.offers, request.sources, request.model_options, request.written, strict=True)
+    for offer, source, model_options, written in sides:
         session = opened(pool, offer.cell, stop, on_activity)
         key = json.dumps([offer.cell.value, source, model_options], default=str)
-        scene = scenes.scene(key, partial(Scene, session, offer.card, source, model_options, pool.registry))
+        opening = partial(Scene, session, offer.card, source, model_options, pool.registry, written=written)
+        scene = scenes.scene(key, opening)
         on_activity(f"computing {offer.title}")
         with listening(follower(stop, on_activity)):
             pictures.append(picture_of(scene, request.view, request.options))

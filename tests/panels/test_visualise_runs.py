@@ -29,8 +29,12 @@ from workbench.core.errors import BadInput
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.registry.sources import assets
 from workbench.session.values import Token
+from workbench.visualise.options import ViewOptions
 from workbench.visualise.picture import Picture
+from workbench.visualise.run import code_of
+from workbench.visualise.scene import Scene
 from workbench.visualise.view_content import ViewContent
+from workbench.visualise.views import find_view
 
 TYPES = {"f4": np.dtype("<f4"), "u2": np.dtype("<u2"), "u1": np.dtype("<u1")}
 
@@ -142,6 +146,18 @@ def test_invalid_view_request_raises_one_line_error(pool: Any) -> None:
     assert valid.options.layer == 3 and ask(pool, "fake/sense|pytorch", layer=3).options.layer is None, (
         "this view has no layer option"
     )
+
+
+def test_python_of_a_picture_names_the_recording_without_paths_of_the_server(pool: Any) -> None:
+    upload = "/srv/uploads/0f3a/it's.wav"
+    own = ask(pool, "fake/sense|pytorch", recording=upload)
+    sample = run.request_of(pool.registry, ["fake/sense|pytorch"], upload, "", "ctc", {}, sample="one.wav")
+    assert own.sources == sample.sources == (upload,)
+    assert own.written == ("it's.wav",) and sample.written == ("assets/samples/one.wav",)
+    session: Any = SimpleNamespace(model="fake/sense", runtime="pytorch", quantization=None)
+    scene = Scene(session, own.offers[0].card, upload, written=own.written[0])
+    code = code_of(scene, find_view("ctc"), ViewOptions())
+    assert """visualise("it's.wav", model='fake/sense', """ in code and "/srv" not in code
 
 
 def test_file_without_sound_is_refused_before_a_model_is_loaded(pool: Any, tmp_path: Path) -> None:

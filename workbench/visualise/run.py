@@ -179,7 +179,7 @@ def picture_of(scene: Scene, view: View | str, options: ViewOptions = DEFAULT) -
 
 def code_of(scene: Scene, view: View, options: ViewOptions, against: str | None = None) -> str:
     """Returns the Python code that makes a picture again. A variable stands for a recording that is not a file."""
-    is_literal = isinstance(scene.source, (str, Path, list))
+    is_literal = isinstance(scene.written, (str, Path, list))
     arguments: dict[str, Any] = {"model": scene.session.model, "runtime": scene.session.runtime}
     if scene.session.quantization:
         arguments["quantization"] = scene.session.quantization
@@ -191,7 +191,9 @@ def code_of(scene: Scene, view: View, options: ViewOptions, against: str | None 
     arguments |= {"against": against} if against is not None else {}
     arguments |= scene.options
     source = (
-        repr(str(scene.source) if isinstance(scene.source, Path) else scene.source) if is_literal else "(samples, rate)"
+        repr(str(scene.written) if isinstance(scene.written, Path) else scene.written)
+        if is_literal
+        else "(samples, rate)"
     )
     code = ", ".join([source, *(f"{name}={value!r}" for name, value in arguments.items())])
     return f"import workbench\n\npicture = workbench.visualise({code})\npicture.save({view.name + '.svg'!r})\n"

@@ -45,6 +45,7 @@ class Scene:
         registry: opens the same model with other types of weights, for the view that compares them.
         settings: those with which the session was opened, by name, without the quantisation.
         changes: settings and options that tell this side from another one, such as `dtype=bfloat16`.
+        written: the source as the code of a picture writes it; by default the source itself.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Scene:
         registry: Registry | None = None,
         settings: Mapping[str, Any] | None = None,
         changes: Sequence[str] = (),
+        written: Any = None,
     ):
         self.session = session
         self.card = card
@@ -64,6 +66,7 @@ class Scene:
         self.registry = registry
         self.settings = dict(settings or {})
         self.changes = tuple(changes)
+        self.written = source if written is None else written
         self.family: Family = FAMILIES[card.family]
         self.meta: dict[str, Any] = {}  # of the last trace
         self._stages: dict[str, np.ndarray] = {}

@@ -1,7 +1,8 @@
 // A beam search, frame by frame: draws `props.value` of panels/decode/record_view.py. It sends nothing to the server.
 // Text is only ever set as text content, never as HTML.
 const holder = element.querySelector('.search') || element;
-const GUTTER = 76, ROW = 15, MAX_LINES = 16; // pixels of the label column, pixels of a row, lines of the tree
+const TEXT = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16; // how many times its usual size the text is
+const GUTTER = 76 * TEXT, ROW = 15 * TEXT, MAX_LINES = 16; // pixels of the label column, pixels of a row, lines of the tree
 let frame = 0;
 let parts = null; // the elements that change with the frame
 
@@ -46,7 +47,7 @@ const drawPicture = (value) => {
   pen.scale(density, density);
   pen.imageSmoothingEnabled = false;
   pen.drawImage(parts.shades, GUTTER, 0, width - GUTTER, height);
-  pen.font = `11px ${getComputedStyle(holder).fontFamily}`;
+  pen.font = `${11 * TEXT}px ${getComputedStyle(holder).fontFamily}`;
   pen.textBaseline = 'middle';
   pen.textAlign = 'right';
   value.labels.forEach((label, row) => {

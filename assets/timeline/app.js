@@ -3,11 +3,12 @@
 import {icon, make} from '../../chat/scripts/dom.js';
 import {isDark} from '../../visualise/scripts/colours.js';
 import {Link} from '../../visualise/scripts/link.js';
+import {textScale} from '../../visualise/scripts/paint.js';
 import {gestures} from './gestures.js';
 import {SHORTCUTS, pressed} from './keys.js';
 import {LANE, Lanes, lastBefore, segmentAt, wordAt} from './lanes.js';
 import {Marks} from './marks.js';
-import {Pane, View, fit, textScale} from './pane.js';
+import {Pane, View, fit} from './pane.js';
 import {SPEEDS, Sound} from './sound.js';
 import {Tiles} from './tiles.js';
 import {Wave, clock} from './wave.js';

@@ -23,9 +23,6 @@ export class View {
   }
 }
 
-// Returns how many times its usual size the browser shows text. Canvases draw in pixels, so they have to ask.
-export const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
-
 // Gives a canvas a size in CSS pixels.
 export const fit = (canvas, wide, high, sharp) => {
   const [across, down] = [Math.round(wide * sharp), Math.round(high * sharp)];

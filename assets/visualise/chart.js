@@ -4,12 +4,13 @@ import {make} from '../../chat/scripts/dom.js';
 import {gradient, isDark, colourTable, themed} from './colours.js';
 import {painters} from './kinds.js';
 import {number} from './parcel.js';
-import {shortenStart, fitCanvas, ticks, tiles} from './paint.js';
+import {shortenStart, fitCanvas, textScale, ticks, tiles} from './paint.js';
 import {listenToPointer} from './pointing.js';
 
 const HEIGHTS = {wave: 44, lines: 120, band: 120, bars: 130, marks: 26, spans: 26, points: 380};
+const OF_TEXT = ['marks', 'spans']; // kinds that are as high as their text
+const MAX_GUTTER = 0.28; // of the width, for names in large text
 
-export const gutter = () => (innerWidth < 760 ? 52 : 58);
 const RIGHT = 6;
 
 const describeChart = (side, layer) => {
@@ -36,14 +37,16 @@ export class Chart {
   // Sizes and positions.
 
   measure() {
-    this.left = gutter();
+    this.scale = textScale();
+    this.left = Math.min((innerWidth < 760 ? 52 : 58) * this.scale, Math.max(58, MAX_GUTTER * this.plot.clientWidth));
     this.width = Math.max(this.plot.clientWidth - this.left - RIGHT, 40);
     const {layer} = this;
     const rows = layer.y.count;
-    let height = HEIGHTS[layer.kind];
+    const rowHeight = 18 * this.scale; // of a row with a name
+    let height = HEIGHTS[layer.kind] * (OF_TEXT.includes(layer.kind) ? this.scale : 1);
     if (layer.kind === 'image') {
       const isSquare = Boolean(layer.y.time) || layer.head !== undefined;
-      height = isSquare ? Math.min(this.width, 460) : Math.min(Math.max(rows * (layer.y.ticks ? 18 : 2), 96), layer.y.ticks ? 420 : 200);
+      height = isSquare ? Math.min(this.width, 460) : Math.min(Math.max(rows * (layer.y.ticks ? rowHeight : 2), 96), layer.y.ticks ? 420 * this.scale : 200);
     }
     if (layer.kind === 'image' && !this.isTimed && layer.x.unit === layer.y.unit && layer.x.count === layer.y.count) {
       this.width = Math.min(this.width, Math.max(260, Math.min(44 * layer.x.count, 520)));
@@ -52,7 +55,7 @@ export class Chart {
     if (layer.kind === 'points') height = Math.min(height, this.width);
     this.height = height;
     const isWithoutAxis = this.isTimed || layer.kind === 'marks' || layer.kind === 'spans';
-    this.axisHeight = isWithoutAxis && layer.kind !== 'wave' ? 0 : 18;
+    this.axisHeight = isWithoutAxis && layer.kind !== 'wave' ? 0 : 18 * this.scale;
   }
 
   timeX(seconds) { return this.left + (seconds - this.link.from) / (this.link.to - this.link.from) * this.width; }
@@ -97,7 +100,7 @@ export class Chart {
     const pen = fitCanvas(this.canvas, this.plot.clientWidth, this.height + this.axisHeight);
     this.colours = {ink: themed(this.root, '--ink'), muted: themed(this.root, '--muted'), line: themed(this.root, '--line'),
       accent: themed(this.root, '--accent'), surface: themed(this.root, '--surface'), dark: isDark(this.root)};
-    pen.font = `11px ${getComputedStyle(this.root).fontFamily}`;
+    pen.font = `${11 * this.scale}px ${getComputedStyle(this.root).fontFamily}`;
     this.range();
     this.axes(pen);
     pen.save();
@@ -144,15 +147,15 @@ export class Chart {
       const [first, last] = this.rows;
       if (layer.y.ticks) this.drawRowNames(pen, layer.y, labelWidth);
       else if (layer.y.time) {
-        for (const time of ticks(this.link.from, this.link.to, height / 60)) pen.fillText(`${number(time)} s`, left - 6, this.edge(this.cellY((time - layer.y.time[0]) / layer.y.time[1])));
+        for (const time of ticks(this.link.from, this.link.to, this.tickCount(height, 60))) pen.fillText(`${number(time)} s`, left - 6, this.edge(this.cellY((time - layer.y.time[0]) / layer.y.time[1])));
       } else {
         const {start, step} = layer.y;
-        for (const value of ticks(start + first * step, start + last * step, height / 40)) {
+        for (const value of ticks(start + first * step, start + last * step, this.tickCount(height, 40))) {
           pen.fillText(number(value), left - 6, this.edge(this.cellY((value - start) / step + (layer.y.unit === 'value' ? 0 : 0.5))));
         }
       }
     } else if (this.low !== undefined) {
-      for (const value of ticks(this.low, this.high, height / 40)) {
+      for (const value of ticks(this.low, this.high, this.tickCount(height, 40))) {
         const y = this.valueY(value);
         pen.fillText(number(value), left - 6, this.edge(y));
         pen.fillStyle = colours.line;
@@ -163,11 +166,14 @@ export class Chart {
     if (this.axisHeight && layer.kind !== 'points') this.drawHorizontalAxis(pen);
   }
 
-  edge(y) { return Math.min(Math.max(y, 6), this.height - 6); }
+  // Returns how many ticks fit into a length, if each needs so many pixels in text of the usual size.
+  tickCount(length, pixels) { return Math.max(length / pixels / this.scale, Math.min(length / pixels, 2)); }
+
+  edge(y) { return Math.min(Math.max(y, 6 * this.scale), this.height - 6 * this.scale); }
 
   drawRowNames(pen, axis, labelWidth) {
     const rowHeight = Math.abs(this.cellY(1) - this.cellY(0));
-    const step = Math.max(1, Math.ceil(12 / rowHeight));
+    const step = Math.max(1, Math.ceil(12 * this.scale / rowHeight));
     for (let row = 0; row < axis.count; row += step) {
       pen.fillText(shortenStart(pen, axis.ticks[row] ?? '', labelWidth), this.left - 6, this.edge(this.cellY(row + 0.5)));
     }
@@ -176,15 +182,16 @@ export class Chart {
   // Draws the names of cells under a chart without a time axis, and the times under the waveform.
   drawHorizontalAxis(pen) {
     const {x} = this.layer;
+    const textY = this.height + 11 * this.scale;
     pen.textAlign = 'center';
     if (x.time) {
-      for (const time of ticks(this.link.from, this.link.to, this.width / 70)) {
+      for (const time of ticks(this.link.from, this.link.to, this.tickCount(this.width, 70))) {
         pen.fillRect(this.timeX(time) - 0.5, this.height, 1, 4);
-        pen.fillText(`${Number(time.toFixed(6))} s`, Math.min(Math.max(this.timeX(time), this.left + 8), this.left + this.width - 10), this.height + 11);
+        pen.fillText(`${Number(time.toFixed(6))} s`, Math.min(Math.max(this.timeX(time), this.left + 8 * this.scale), this.left + this.width - 10 * this.scale), textY);
       }
       return;
     }
-    const labelWidth = x.ticks ? Math.max(...x.ticks.map((each) => Math.min(pen.measureText(each).width, 70)), 12) + 8 : 34;
+    const labelWidth = x.ticks ? Math.max(...x.ticks.map((each) => Math.min(pen.measureText(each).width, 70 * this.scale)), 12) + 8 : 34 * this.scale;
     const step = Math.max(1, Math.ceil(labelWidth / (this.width / x.count)));
     const rightEdge = this.left + this.width + RIGHT;
     let labelEnd = 0; // x where the previous name ends; the right edge must not cut the last name off
@@ -192,7 +199,7 @@ export class Chart {
       const label = x.ticks ? shortenStart(pen, x.ticks[cell] ?? '', Math.min(labelWidth, rightEdge - labelEnd - 8)) : x.number(cell);
       const halfWidth = pen.measureText(label).width / 2;
       const middle = Math.min(this.cellX(x, cell + 0.5), rightEdge - halfWidth);
-      pen.fillText(label, middle, this.height + 11);
+      pen.fillText(label, middle, textY);
       labelEnd = middle + halfWidth;
     }
   }

@@ -97,7 +97,7 @@ const bars = (chart, pen, layer) => {
       pen.save();
       pen.fillStyle = chart.colours.muted;
       pen.textAlign = 'center';
-      pen.fillText(shortenEnd(pen, layer.labels[cell], to - from - 2), (from + to) / 2, Math.max(Math.min(y, zeroY) - 7, 7));
+      pen.fillText(shortenEnd(pen, layer.labels[cell], to - from - 2), (from + to) / 2, Math.max(Math.min(y, zeroY) - 7 * chart.scale, 7 * chart.scale));
       pen.restore();
     }
   }
@@ -117,15 +117,15 @@ const marks = (chart, pen, layer) => {
     } else pen.fillRect(markX - 0.75, 0, 1.5, chart.height);
     const label = layer.labels[index];
     if (!label || markX < labelEnd || markX > chart.left + chart.width) continue;
-    const text = shortenEnd(pen, label, 90);
+    const text = shortenEnd(pen, label, 90 * chart.scale);
     const width = pen.measureText(text).width;
     pen.save();
     if (chart.layer.kind === 'image') {
       pen.fillStyle = 'rgb(0 0 0 / 55%)';
-      pen.fillRect(markX + 1, 1, width + 6, 14);
+      pen.fillRect(markX + 1, 1, width + 6, 14 * chart.scale);
       pen.fillStyle = '#ffffff';
     } else pen.fillStyle = chart.colours.ink;
-    pen.fillText(text, markX + 4, 8);
+    pen.fillText(text, markX + 4, 8 * chart.scale);
     pen.restore();
     labelEnd = markX + width + 8;
   }
@@ -135,7 +135,7 @@ const spans = (chart, pen, layer) => {
   const isOverlay = layer !== chart.layer;
   pen.textAlign = 'center';
   pen.textBaseline = 'middle';
-  const height = isOverlay ? 18 : chart.height - 4;
+  const height = isOverlay ? 18 * chart.scale : chart.height - 4;
   for (let index = 0; index < layer.values.shape[0]; index += 1) {
     const [from, to] = [chart.valueX(layer.x, layer.values.at(2 * index)), chart.valueX(layer.x, layer.values.at(2 * index + 1))];
     if (to < chart.left || from > chart.left + chart.width) continue;
@@ -220,10 +220,10 @@ const points = (chart, pen, layer) => {
     pen.arc(x, y, isBackground ? 2.5 : 4, 0, 7);
     pen.fill();
     pen.globalAlpha = 1;
-    const label = shortenEnd(pen, layer.labels[index] || '', 90);
+    const label = shortenEnd(pen, layer.labels[index] || '', 90 * chart.scale);
     const width = pen.measureText(label).width;
     const left = x + 9 + width > chart.left + chart.width ? x - 7 - width : x + 7; // at the right edge, the label is left of its point
-    const box = [left, y - 7, left + 2 + width, y + 7];
+    const box = [left, y - 7 * chart.scale, left + 2 + width, y + 7 * chart.scale];
     if (!label || labelBoxes.some((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1])) return;
     labelBoxes.push(box);
     pen.fillStyle = chart.colours.ink;

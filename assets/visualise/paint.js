@@ -54,6 +54,9 @@ export const shrink = (codes, colours, rows, columns, isUpward, maxSize, missing
   return canvas;
 };
 
+// Returns how many times its usual size the browser shows text. Canvases draw in pixels, so they have to ask.
+export const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
 // Gives a canvas the resolution of the screen and returns its 2D context, which draws in CSS pixels.
 export const fitCanvas = (target, width, height) => {
   const density = window.devicePixelRatio || 1;

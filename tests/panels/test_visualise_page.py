@@ -290,6 +290,18 @@ def test_visualise_tab_is_usable_on_a_phone(tab: Any, bench: Served) -> None:
         page.set_viewport_size({"width": 1280, "height": 900})
 
 
+@pytest.mark.browser
+def test_text_in_charts_is_as_large_as_the_reader_sets_it(tab: Any) -> None:
+    page = tab
+    lane = page.locator(".looking .lane canvas").first
+    time_axis = page.locator(".looking .strip canvas").first
+    usual = [each.bounding_box()["height"] for each in (lane, time_axis)]
+    page.add_style_tag(content="html { font-size: 200%; }")
+    until(page, lambda: lane.bounding_box()["height"] == pytest.approx(2 * usual[0], abs=1))
+    assert time_axis.bounding_box()["height"] == pytest.approx(usual[1] + 18, abs=1), "the times, not the waveform"
+    assert no_sideways_scroll(page)
+
+
 def check_reload(page: Any) -> None:
     """The state of the view survives a reload."""
     drag(page, "bands", 0.25, 0.5)

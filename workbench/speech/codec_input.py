@@ -1,4 +1,4 @@
-"""What a codec of any runtime takes: codes within its codebooks, and recordings of at least a frame."""
+"""What a codec of any runtime takes: codes of its codebooks, and recordings that its encoder can read."""
 
 from __future__ import annotations
 
@@ -36,3 +36,15 @@ def of_length(codes: np.ndarray, frames: int) -> np.ndarray:
     if len(codes) < frames:
         codes = np.concatenate([codes, np.repeat(codes[-1:], frames - len(codes), axis=0)])
     return codes[:frames]
+
+
+def check_branches(acoustic: int, semantic: int) -> None:
+    """Raises `BadInput` unless both branches of an encoder give as many rows for a recording.
+
+    A codec that was trained fulfils this for every recording. One that was put together may decode only.
+    """
+    if acoustic != semantic:
+        raise BadInput(
+            f"the codec cannot encode speech: its acoustic branch gives {counted(acoustic, 'row')} and its semantic "
+            f"branch {semantic}, as their strides differ; give the codec streams of that answer"
+        )

@@ -21,6 +21,7 @@ from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.networks import xcodec_encoder
 from workbench.runtimes.gguf.networks.xcodec import Xcodec
+from workbench.runtimes.pytorch.networks.xcodec import Xcodec as PyTorchXcodec
 from workbench.runtimes.pytorch.networks.xcodec import decoder_receptive_field
 from workbench.speech.delay import delayed
 from workbench.speech.streaming import AudioChunks
@@ -255,6 +256,18 @@ def test_unsupported_semantic_model_gives_a_decoder_without_encoder(tmp_path: Pa
     with pytest.raises(BadInput, match="has no encoder of the codec"):
         codec.encode(noise(3200))
     codec.close()
+
+
+def test_codec_whose_branches_have_other_strides_decodes_and_refuses_to_encode_on_both_runtimes(tmp_path: Path) -> None:
+    config = codec_settings({"downsampling_ratios": [16, 16], "upsampling_ratios": [16, 16]}, target_bandwidths=[1.6])
+    network = drawn_codec(config)
+    on_ggml = Xcodec(codec_file(tmp_path / "it.gguf", config, network, STREAMS), STREAMS, threads=1)
+    on_pytorch = PyTorchXcodec(config, codec_tensors(network), STREAMS, torch.device("cpu"), "it")
+    np.testing.assert_allclose(on_ggml.decode(random_codes(9)), on_pytorch.decode(random_codes(9)), atol=1e-5)
+    for codec in (on_ggml, on_pytorch):
+        with pytest.raises(BadInput, match="its acoustic branch gives 63 rows and its semantic branch 50"):
+            codec.encode(noise(16000))
+    on_ggml.close()
 
 
 def file_with_values(pair: Pair, path: Path, **values: Any) -> GgufFile:

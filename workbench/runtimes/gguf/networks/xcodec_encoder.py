@@ -20,6 +20,7 @@ from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
 from workbench.runtimes.gguf.networks.hubert import hidden_mean
 from workbench.runtimes.gguf.networks.xcodec_decoder import TAPS, residual_units
+from workbench.speech.codec_input import check_branches
 
 CHECKED = 100  # frames of the graph that checks the tensors; it is not computed
 LAST_TAPS = 3  # of the acoustic encoder's last convolution
@@ -43,7 +44,13 @@ class Encoder:
             raise BadInput(
                 f"the semantic branch in {file.name} is {width} wide, and its heads, groups or last block do not fit"
             )
-        engine.check(lambda g: self._build(g, np.zeros(CHECKED * self._hop, dtype=np.float32)))
+        engine.check(self._check)
+
+    def _check(self, g: Graph) -> dict[str, Tensor]:
+        """Reads every tensor, also of a codec whose branches give different numbers of rows: such a codec decodes."""
+        branches = self._branches(g, np.zeros(CHECKED * self._hop, dtype=np.float32))
+        rows = min(each.shape[0] for each in branches)
+        return self._joined(g, *(g.rows(each, 0, rows) for each in branches))
 
     def __call__(self, samples: np.ndarray) -> np.ndarray:
         """Returns codes [rows, streams] of float32 samples of whole frames; about one row for each frame."""
@@ -51,7 +58,16 @@ class Encoder:
         return quantise(embeddings, self._codebooks)
 
     def _build(self, g: Graph, samples: np.ndarray) -> dict[str, Tensor]:
-        """Computes the embeddings [rows, width] of the samples, ready for the codebooks."""
+        """Computes the embeddings [rows, width] of the samples, ready for the codebooks.
+
+        Raises `BadInput` if the branches give different numbers of rows.
+        """
+        sound, semantic = self._branches(g, samples)
+        check_branches(sound.shape[0], semantic.shape[0])
+        return self._joined(g, sound, semantic)
+
+    def _branches(self, g: Graph, samples: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Computes what the acoustic and the semantic branch give: [rows, width] each."""
         scope, sizes, pad = g.scope / "codec", self.sizes, self._hop // 2
         padded = np.pad(samples, pad)
         hidden = hidden_mean(g, g.input(padded[:, None]), scope / "semantic", self.semantic, sizes.semantic_width)
@@ -59,13 +75,11 @@ class Encoder:
         # As in Xcodec, the samples are padded if the branches would otherwise have different lengths.
         lengths_match = acoustic_rows(len(samples), sizes) == semantic.shape[0]
         x = g.input((samples if lengths_match else padded)[:, None])
-        sound = encode(g, x, scope / "encoder", sizes)
-        if sound.shape[0] != semantic.shape[0]:
-            raise BadInput(
-                f"the codec's acoustic branch gives {sound.shape[0]} rows and its semantic branch {semantic.shape[0]}; "
-                "expected the same number"
-            )
-        layer, width = scope / "fc", sizes.acoustic_width + sizes.semantic_width
+        return encode(g, x, scope / "encoder", sizes), semantic
+
+    def _joined(self, g: Graph, sound: Tensor, semantic: Tensor) -> dict[str, Tensor]:
+        """Joins the branches to the embeddings."""
+        layer, width = g.scope / "codec" / "fc", self.sizes.acoustic_width + self.sizes.semantic_width
         joined = g.concatenate_channels(sound, semantic)
         product = g.matmul(layer.array("weight", (width, width)), joined)
         return {"embeddings": g.add(product, layer.vector("bias", width))}

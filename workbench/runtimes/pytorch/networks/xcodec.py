@@ -20,7 +20,7 @@ from workbench.core.errors import BadInput, message_of
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into
 from workbench.runtimes.pytorch.tap import tap_into
-from workbench.speech.codec_input import check_codes, of_length, whole_frames
+from workbench.speech.codec_input import check_branches, check_codes, of_length, whole_frames
 from workbench.speech.receptive_field import Convolution, receptive_field
 from workbench.trace.recorder import Recorder
 
@@ -110,12 +110,24 @@ class Xcodec:
     @torch.inference_mode()
     def encode(self, samples: np.ndarray) -> np.ndarray:
         """Returns codes [frames, streams] of float32 samples [n] at `sample_rate`; an incomplete last frame is left
-        out. Raises `BadInput` for less than one frame.
+        out. Raises `BadInput` for less than one frame, and for a codec whose encoder cannot read it.
         """
         trimmed = whole_frames(samples, self.hop, self.sample_rate)
+        check_branches(*self._rows(len(trimmed)))
         wave = torch.from_numpy(trimmed).to(self.device)[None, None]
         codes = self._encoder.encode(wave, return_dict=False)[0].T
         return of_length(codes.cpu().numpy(), len(trimmed) // self.hop)
+
+    def _rows(self, samples: int) -> tuple[int, int]:
+        """Returns how many rows the acoustic and the semantic branch of the encoder give for so many samples.
+
+        As in Xcodec, the acoustic branch gets samples without padding if it then gives as many rows.
+        """
+        network: Any = self._encoder
+        after, padded = network._get_conv1d_output_lengths, samples + 2 * network.pad
+        semantic = after(after(padded, network.semantic_model.feature_extractor), network.encoder_semantic)
+        plain, acoustic = (after(count, network.acoustic_encoder) for count in (samples, padded))
+        return plain if plain == semantic else acoustic, semantic
 
     @torch.inference_mode()
     def decode(self, codes: np.ndarray, recorder: Recorder | None = None) -> np.ndarray:

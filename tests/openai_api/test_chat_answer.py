@@ -111,6 +111,16 @@ def test_later_request_gets_the_exact_code_rows_by_audio_id(stream: bool) -> Non
     )
 
 
+def test_speech_that_came_before_the_text_stays_before_it_in_the_next_prompt() -> None:
+    answers = KeptAnswers()
+    question = [{"role": "user", "content": "say aaa"}]
+    response, _, answer = answer_forms(answers, modalities="auto", messages=question)
+    assert answer.speaks_first and answer.text  # as the fake model chooses for this question
+    request = read_request(answers, messages=[*question, response["choices"][0]["message"], *ASK])
+    sent, expected = request.messages[1]["content"], answer.message()["content"]
+    assert [part["type"] for part in sent] == [part["type"] for part in expected] == ["audio", "text"]
+
+
 def test_message_of_an_answer_without_speech_can_be_sent_back() -> None:
     answers = KeptAnswers()
     fields: dict[str, Any] = {"modalities": ["text", "audio"], "max_text_tokens": 3, "max_tokens": 4}

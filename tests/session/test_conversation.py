@@ -94,6 +94,8 @@ def test_answer_is_converted_to_the_next_message() -> None:
     np.testing.assert_array_equal(audio.streams, ROWS)
     assert collect(EVENTS[:3]).answer().message() == {"role": "assistant", "content": "three"}
     assert collect(()).answer().message() == {"role": "assistant", "content": ""}
+    [rows_part] = parts(collect(EVENTS[3:5]).answer())  # too few rows for samples
+    assert isinstance(rows_part, AudioPart) and rows_part.streams is not None
     [audio_part] = parts(collect((AudioPiece(SAMPLES, 16000, 0),)).answer())
     assert isinstance(audio_part, AudioPart) and isinstance(audio_part.source, tuple) and audio_part.source[1] == 16000
 

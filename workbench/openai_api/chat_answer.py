@@ -132,7 +132,7 @@ class ChatAnswer:
         return {"audio": {**id_fields, **audio_fields}}
 
     def _keep(self, answer: Answer) -> int:
-        return self._answers.keep(self._audio_id, answer.text, answer.streams)
+        return self._answers.keep(self._audio_id, answer.text, answer.streams, answer.speaks_first)
 
     def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any] | None:
         if not self.request.extensions.get("logprobs"):

@@ -260,7 +260,8 @@ def _message(message: Any, where: str, answers: KeptAnswers, expected: Sequence[
             else _content(content, role, where, expected)
         )
     if earlier.streams is not None:
-        parts = [*parts, {"type": "audio", "streams": earlier.streams}]
+        speech = [{"type": "audio", "streams": earlier.streams}]
+        parts = [*speech, *parts] if earlier.speaks_first else [*parts, *speech]
     return {"role": "assistant", "content": parts or ""}
 
 

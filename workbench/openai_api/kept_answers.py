@@ -29,6 +29,7 @@ class KeptAnswer:
     text: str
     streams: np.ndarray | None  # global ids [rows, streams]; None without rows
     expires_at: int  # seconds since 1970
+    speaks_first: bool = False  # whether the speech came before the text
 
     @property
     def size(self) -> int:
@@ -58,14 +59,14 @@ class KeptAnswers:
             self._drop_expired()
             return len(self._answers)
 
-    def keep(self, name: str, text: str, streams: np.ndarray | None) -> int:
+    def keep(self, name: str, text: str, streams: np.ndarray | None, speaks_first: bool = False) -> int:
         """Stores an answer, and returns when it expires, in seconds since 1970.
 
         An answer that does not fit into `max_bytes` is not stored; it expires at once.
         """
         now = int(self._clock())
         rows = None if streams is None or not len(streams) else np.asarray(streams, NARROW)
-        answer = KeptAnswer(text, rows, now + self._seconds)
+        answer = KeptAnswer(text, rows, now + self._seconds, speaks_first)
         with self._lock:
             self._drop_expired()
             if self._bytes + answer.size > self._most:

@@ -99,20 +99,19 @@ class Answer:
         The message holds speech as the generated ids, or as samples if there are no ids; text and speech are in the
         order in which the model generated them.
         """
-        parts: list[dict[str, Any]] = []
-        if self.text or self.audio is None:
-            parts.append({"type": "text", "text": self.text})
+        speech: list[dict[str, Any]] = []
         if self.streams is not None and len(self.streams):
-            parts.append({"type": "audio", "streams": self.streams})
+            speech = [{"type": "audio", "streams": self.streams}]
         elif self.audio is not None and len(self.audio):
-            parts.append({"type": "audio", "audio": (self.audio, self.sample_rate)})
-        if len(parts) > 1 and self._speaks_first():
-            parts.reverse()
-        only_text = len(parts) == 1 and "text" in parts[0]
-        return {"role": "assistant", "content": self.text if only_text or not parts else parts}
+            speech = [{"type": "audio", "audio": (self.audio, self.sample_rate)}]
+        if not speech:
+            return {"role": "assistant", "content": self.text}
+        text: list[dict[str, Any]] = [{"type": "text", "text": self.text}] if self.text else []
+        return {"role": "assistant", "content": [*speech, *text] if self.speaks_first else [*text, *speech]}
 
-    def _speaks_first(self) -> bool:
-        """Returns whether the audio came before the text, as a model may choose by itself."""
+    @property
+    def speaks_first(self) -> bool:
+        """Whether the audio came before the text, as a model may choose by itself."""
         kinds = () if self.layout is None else (self.layout["audio"], self.layout["text"])
         return next((number for number in self.token_ids if number in kinds), None) in kinds[:1]
 

@@ -159,6 +159,17 @@ def test_release_with_two_training_yamls_is_refused(release: Path) -> None:
         read_speechlm(release)
 
 
+def test_directory_whose_configuration_is_broken_or_of_another_model_is_refused_by_its_name(directory: Path) -> None:
+    change_json(directory / "config.json", model_type="llama")
+    with pytest.raises(
+        BadInput, match=r"has neither a config\.json with model_type bagpiper or speechlm nor a training"
+    ):
+        read_speechlm(directory)
+    (directory / "config.json").write_text("{,")
+    with pytest.raises(BadInput, match=r"config\.json cannot be read as JSON"):
+        read_speechlm(directory)
+
+
 def test_wrong_number_of_stream_weights_is_refused(release: Path) -> None:
     path = release / "train_stage3_tiny.yaml"
     content = yaml.safe_load(path.read_text())

@@ -14,7 +14,7 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.core.phrases import enumerated
 from workbench.families.language.directory import read_json
-from workbench.families.speechlm.directory import language_settings, read_yaml
+from workbench.families.speechlm.directory import MODEL_TYPES, config_file, language_settings, read_yaml
 from workbench.families.speechlm.parts import (
     CodecParts,
     Tower,
@@ -68,9 +68,16 @@ def read_release(directory: Path) -> Release:
     that is not on this machine.
     """
     yamls = list(training_yamls(directory))
-    if len(yamls) != 1:
-        state = f"several training yamls, {enumerated([path.name for path in yamls])}," if yamls else "no training yaml"
-        raise BadInput(f"{directory.name} has {state} with job_type: {JOB}; expected one")
+    if not yamls:
+        if (config := config_file(directory)).is_file():
+            read_json(config)  # says what is wrong with a file that cannot be read
+        raise BadInput(
+            f"{directory.name} has neither a config.json with model_type {' or '.join(MODEL_TYPES)} nor a training "
+            f"yaml with job_type: {JOB}; expected one of them"
+        )
+    if len(yamls) > 1:
+        names = enumerated([path.name for path in yamls])
+        raise BadInput(f"{directory.name} has several training yamls, {names}, with job_type: {JOB}; expected one")
     training = yamls[0]
     where = f"{directory.name}/{training.name}"
     content = read_yaml(training)

@@ -50,7 +50,10 @@ def test_unknown_audio_format_is_refused_with_a_list_of_formats(name: object) ->
         check_format(name, "audio.format")
 
 
-def test_opus_refuses_an_unsupported_sample_rate() -> None:
-    if "opus" in formats():
-        with pytest.raises(Refusal, match="which has no 22050 Hz"):
-            encode_sound(TONE, 22050, "opus")
+@pytest.mark.parametrize(("name", "rate"), [("opus", 22050), ("mp3", 20000)])
+def test_sample_rate_that_a_format_does_not_have_is_refused_by_the_field_of_the_request(name: str, rate: int) -> None:
+    if name in formats():
+        with pytest.raises(
+            Refusal, match=f"^response_format is {name}, which has no {rate} Hz, the model's sample rate"
+        ):
+            encode_sound(TONE, rate, name, "response_format")

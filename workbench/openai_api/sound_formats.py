@@ -21,7 +21,10 @@ KNOWN = {
     "mp3": ("MP3", ""),
     "opus": ("OGG", "OPUS"),
 }
-OPUS_RATES = (8000, 12000, 16000, 24000, 48000)  # Hz
+RATES = {  # Hz; the other formats have any
+    "mp3": (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
+    "opus": (8000, 12000, 16000, 24000, 48000),
+}
 BLOCK = 16000  # samples that are written at a time; some versions of libsndfile break at long blocks of Opus
 
 
@@ -49,20 +52,19 @@ def check_format(name: object, param: str) -> str:
     return name
 
 
-def encode_sound(samples: np.ndarray, rate: int, name: str) -> bytes:
+def encode_sound(samples: np.ndarray, rate: int, name: str, param: str = "audio.format") -> bytes:
     """Returns mono float32 samples [n] in a format of `formats()`; samples beyond -1 to 1 are clipped.
 
-    Without samples, the result is empty. Raises `Refusal` if the format does not have the sample rate.
+    Without samples, the result is empty. Raises `Refusal` of the request's field `param` if the format does not have
+    the sample rate.
     """
     import soundfile
 
     if not len(samples):
         return b""
     kind, subtype = KNOWN[name]
-    if name == "opus" and rate not in OPUS_RATES:
-        raise Refusal(
-            f"audio.format is opus, which has no {rate} Hz, the model's sample rate; choose wav", "audio.format"
-        )
+    if rate not in RATES.get(name, (rate,)):
+        raise Refusal(f"{param} is {name}, which has no {rate} Hz, the model's sample rate; choose wav", param)
     file = io.BytesIO()
     clipped = np.clip(samples, -1.0, 1.0).astype(np.float32)
     with soundfile.SoundFile(

@@ -35,6 +35,7 @@ SAY = "say "  # begins the request to a model to say a text
 AUDIO_ONLY = {"modalities": "audio"}
 NOT_HERE = ("probabilities",)  # options whose result this route has no place for
 SILENT = "the model said nothing"
+FORM = "response_format"  # the field with the format of the sound
 
 
 async def speak(call: Call) -> Any:
@@ -62,7 +63,7 @@ async def speak(call: Call) -> Any:
     if not isinstance(answer, Answer) or answer.audio is None or not answer.sample_rate:
         raise _silent(answer)
     call.seconds = answer.audio_seconds
-    content = await asyncio.to_thread(encode_sound, answer.audio, answer.sample_rate, request.form)
+    content = await asyncio.to_thread(encode_sound, answer.audio, answer.sample_rate, request.form, FORM)
     return Response(content, media_type=TYPES[request.form])
 
 
@@ -130,7 +131,7 @@ class SpeechStream:
             yield encode_events([{"type": "speech.audio.done", "usage": _usage(answer)}])
 
     def _file(self, sound: Sequence[np.ndarray]) -> bytes:
-        return _sent(self._request, encode_sound(np.concatenate(sound), self._rate, self._request.form))
+        return _sent(self._request, encode_sound(np.concatenate(sound), self._rate, self._request.form, FORM))
 
 
 def _usage(answer: Answer) -> dict[str, int]:

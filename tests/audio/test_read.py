@@ -266,11 +266,11 @@ def test_error_on_non_finite_samples_gives_count_and_first_position(tmp_path: Pa
     for source in ((samples, RATE), (np.stack([samples, tone(2.0)], axis=1), RATE)):
         text = sentence(source)
         assert "3 samples" in text and "sample 4000, 0.250 s" in text
-    assert "1 samples" in sentence((np.array([0.0, 1e19], dtype=np.float32), RATE))
+    assert "1 sample that is" in sentence((np.array([0.0, 1e19], dtype=np.float32), RATE))
     path = tmp_path / "nan.wav"
     soundfile.write(path, samples, RATE, subtype="FLOAT")
     assert "3 samples" in sentence(path)
-    assert "1 samples" in sentence((np.array([1e300]), RATE))
+    assert "1 sample that is" in sentence((np.array([1e300]), RATE))
 
 
 # --- damage ---
@@ -302,6 +302,9 @@ def test_files_and_paths_without_sound_raise_an_error(tmp_path: Path) -> None:
     sentence(raw)
     assert "directory" in sentence(tmp_path)
     assert "no file" in sentence(tmp_path / "missing.wav")
+    for address in ("https://example.org/a.wav", "file:///home/me/a.wav"):
+        for place in (address, str(Path(address).absolute())):
+            assert "addresses are not opened: download the file" in sentence(place)
     assert "cannot be opened" in sentence(tmp_path / ("x" * 300))
     sentence(tmp_path / "zero\0byte.wav")
     fifo = tmp_path / "fifo.wav"

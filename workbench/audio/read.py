@@ -25,6 +25,7 @@ from workbench.audio.refused import (
     check_path,
     check_rate,
     head_of,
+    is_address,
     is_known,
     is_text,
     may_be_mpeg,
@@ -154,8 +155,8 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
     if not_finite:
         at = f"sample {first_not_finite}, {first_not_finite / decoded.rate:.3f} s"
         raise BadInput(
-            f"{name} has {not_finite} samples that are not sound (NaN, infinity, or beyond {LOUDEST:g} times full "
-            f"scale), the first at {at}"
+            f"{name} has {counted(not_finite, 'sample')} that {'is' if not_finite == 1 else 'are'} not sound (NaN, "
+            f"infinity, or beyond {LOUDEST:g} times full scale), the first at {at}"
         )
     if read_so_far == 0:
         raise no_samples_error(name)
@@ -263,7 +264,8 @@ def _checked(path: Path) -> tuple[str, bytes, WavLayout | None]:
     name = path.name or str(path)
     try:
         if not path.exists():
-            raise BadInput(f"there is no file {name:.200}")
+            hint = "; addresses are not opened: download the file, and give its path" if is_address(path) else ""
+            raise BadInput(f"there is no file {name:.200}{hint}")
         if path.is_dir():
             raise BadInput(f"{name} is a directory, and one sound file is expected")
         if not path.is_file():

@@ -6,6 +6,7 @@ The decoders' own messages describe their internals ("possibly a pipe?"). This f
 from __future__ import annotations
 
 import os
+import re
 import struct
 from pathlib import Path
 
@@ -29,6 +30,7 @@ _CONTAINERS = (
 )
 _UNKNOWN = "nothing in it is known as sound"
 _WAV = (b"RIFF", b"RF64")
+_ADDRESS = re.compile(r"(?:^|/)(?:https?|ftp|s3|file):/", re.IGNORECASE)
 
 
 def check_path(source: str | os.PathLike[str]) -> str:
@@ -37,6 +39,11 @@ def check_path(source: str | os.PathLike[str]) -> str:
     if not path:
         raise BadInput("the path of the recording is empty; expected a sound file")
     return path
+
+
+def is_address(path: Path) -> bool:
+    """Returns whether a path was an address such as https://example.org/a.wav, absolute or not."""
+    return _ADDRESS.search(path.as_posix()) is not None
 
 
 def check_rate(name: str, rate: int) -> None:

@@ -87,8 +87,8 @@ UNUSABLE = {
     "header_only_promising": "is the header of a WAV file with no samples after it",
     "half_a_header": "",
     "text": "is not a sound file that",
-    "nan": "has 1 samples that are not sound (NaN, infinity, or beyond 1e+12 times full scale), the first at sample",
-    "infinite": "has 1 samples that are not sound (NaN, infinity, or beyond 1e+12 times full scale), the first at",
+    "nan": "has 1 sample that is not sound (NaN, infinity, or beyond 1e+12 times full scale), the first at sample",
+    "infinite": "has 1 sample that is not sound (NaN, infinity, or beyond 1e+12 times full scale), the first at",
     "folder": "is a directory",
     "missing": "there is no file",
 }

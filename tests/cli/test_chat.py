@@ -256,6 +256,26 @@ def test_terminal_chat_handles_messages_and_commands() -> None:
     assert terminal.end() == 0
 
 
+def test_terminal_chat_keeps_a_recording_whose_file_is_replaced_before_the_next_turn() -> None:
+    turns = [noise(seconds)[0] for seconds in (0.6, 0.9)]
+    terminal = Terminal("-m", "fake-audio", *SPEAK, "--out", "reply.wav")
+    terminal.until("> ")
+    messages: list[object] = []
+    for turn in turns:
+        soundfile.write("turn.wav", turn, 16000, subtype="FLOAT")
+        terminal.say("/audio turn.wav")
+        terminal.until("turn.wav, .* s, goes with your next message; .*\n.*> ")
+        terminal.say("")
+        messages.append({"role": "user", "content": [{"type": "audio", "audio": (turn, 16000)}]})
+        answer = expected(messages)
+        assert answer.text in terminal.until("s of audio\n.*> ")
+        messages.append(answer.message())
+    terminal.say("/audio reply.wav")
+    terminal.until("--out names reply.wav, which the same command uses for something else; .*\n.*> ")
+    terminal.say("/quit")
+    assert terminal.end() == 0
+
+
 def test_terminal_chat_reads_quoted_names_and_drops_recordings_that_are_refused() -> None:
     Path("my question.wav").write_bytes(Path("question.wav").read_bytes())
     soundfile.write("silent.wav", [0.0] * 16000, 16000)

@@ -23,7 +23,7 @@ from workbench.formats.text_files import read_text
 from workbench.registry.handle import OpenSession
 from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
 from workbench.session.messages import AudioPart, check_messages
-from workbench.session.values import Piece
+from workbench.session.values import AudioSource, Piece
 from workbench.system.atomic_files import check_not_read, write_whole
 
 Say = Callable[[str], None]
@@ -69,7 +69,8 @@ def conversation_of(
     if system:
         messages.insert(0, {"role": "system", "content": system})
     if text is not None or recordings:
-        messages.append(user_message(None if text is None else read_prompt(text), recordings))
+        paths = [str(Path(each).absolute()) if each else each for each in recordings]
+        messages.append(user_message(None if text is None else read_prompt(text), paths))
     folder = file.absolute().parent if file else None
     found = check_messages(messages, folder)
     for path in files_in(found):
@@ -83,12 +84,11 @@ def files_in(messages: Sequence[Any]) -> list[str]:
     return [part.source for part in parts if isinstance(part.source, str)]
 
 
-def user_message(text: str | None, recordings: Sequence[str]) -> dict[str, Any]:
+def user_message(text: str | None, recordings: Sequence[AudioSource]) -> dict[str, Any]:
     """Returns a user's message: the recordings, then the text."""
     if not recordings:
         return {"role": "user", "content": text or ""}
-    paths = [str(Path(each).absolute()) if each else each for each in recordings]
-    parts: list[dict[str, Any]] = [{"type": "audio", "audio": path} for path in paths]
+    parts: list[dict[str, Any]] = [{"type": "audio", "audio": each} for each in recordings]
     return {"role": "user", "content": [*parts, *([{"type": "text", "text": text}] if text else [])]}
 
 

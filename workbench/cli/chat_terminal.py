@@ -16,6 +16,8 @@ from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.phrases import counted
 from workbench.registry.handle import OpenSession
 from workbench.session.conversation import Answer
+from workbench.session.values import AudioSource
+from workbench.system.atomic_files import check_not_read
 from workbench.system.endings import Ended, is_ended, polled_signals
 
 PROMPT = "> "
@@ -45,7 +47,8 @@ class TerminalChat:
         self.system = system
         self.say = say
         self.messages: list[Mapping[str, Any]] = []  # without the system message
-        self.recordings: list[str] = []  # of the next message
+        # Of the next message: samples and their rate. A user may record each turn to the same file.
+        self.recordings: list[AudioSource] = []
         self.last: Answer | None = None
         self.commands: Mapping[str, Callable[[str], None]] = {
             "/audio": self._attach,
@@ -112,8 +115,12 @@ class TerminalChat:
         path = _path(name)
         from workbench.audio.read import read
 
+        if self.place:
+            check_not_read("--out", self.place, [path])
         recording = read(path)
-        self.recordings.append(str(path.absolute()))
+        self.recordings.append((recording.samples, recording.sample_rate))
+        for note in recording.notes:
+            self.say(f"{path.name}: {note}")
         self.say(f"{path.name}, {recording.seconds:.1f} s, goes with your next message; an empty line sends it alone")
 
     def _set_system(self, text: str) -> None:

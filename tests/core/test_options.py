@@ -55,8 +55,8 @@ def test_values_are_converted_to_the_declared_type(given: dict[str, Any], kept: 
     ("given", "sentence"),
     [
         ({"language": "xx"}, "option language of a model is 'xx'; expected one of auto, en, zh"),
-        ({"language": 3}, "option language of a model is 3; expected text"),
-        ({"language": None}, "option language of a model is None; expected text"),
+        ({"language": 3}, "option language of a model is 3; expected one of auto, en, zh"),
+        ({"language": None}, "option language of a model is None; expected one of auto, en, zh"),
         ({"itn": 1}, "option itn of a model is 1; expected true or false"),
         ({"itn": "yes"}, "option itn of a model is 'yes'; expected true or false"),
         ({"gain": True}, "option gain of a model is True; expected a number"),

@@ -246,10 +246,10 @@ def check_value(spec: OptionSpec, value: Any, where: str) -> Any:
     if value is None and spec.default is None:
         return None  # the same as not setting it
     fitted = _fitted(spec.kind, value)
+    if spec.choices and (fitted is None or fitted not in spec.choices):
+        raise BadInput(f"{where}; expected one of {', '.join(spec.choices)}")
     if fitted is None:
         raise BadInput(f"{where}; expected {_EXPECTED.get(spec.kind, 'a list of texts')}")
-    if spec.choices and fitted not in spec.choices:
-        raise BadInput(f"{where}; expected one of {', '.join(spec.choices)}")
     if isinstance(fitted, float) and not math.isfinite(fitted):
         raise BadInput(f"{where}; expected a finite number")
     if spec.limits and not spec.allows(fitted):

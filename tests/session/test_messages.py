@@ -95,6 +95,18 @@ INVALID: list[tuple[Any, str]] = [
     (user({"type": "audio", "audio": ""}), PART + "the path of the recording is empty; "),
     (user({"type": "audio", "audio": 3}), PART + "its audio is of type int; "),
     (user({"type": "audio", "audio": [0.0, 0.1, 0.2]}), PART + "its audio is of type list; "),
+    (
+        user({"type": "audio", "audio": [[[0.1], [0.1, 0.2]], 16000]}),
+        PART + "the samples of a recording in ",
+    ),
+    (
+        user({"type": "audio", "audio": (16000, np.zeros(9))}),
+        PART + "a recording in memory is (samples, ",
+    ),
+    (
+        user({"type": "audio", "audio": (np.zeros(9), "16000")}),
+        PART + "the sample rate of a recording in ",
+    ),
     (user({"type": "audio", "streams": [[1]]}), PART + "only an assistant generates streams; "),
     (user({"type": "input_audio", "input_audio": DATA}), PART + "its input_audio is not a mapping with "),
     (user({"type": "input_audio", "input_audio": {"data": DATA}}), PART + "its input_audio is not a mapping with "),

@@ -20,6 +20,7 @@ import numpy as np
 
 from workbench.audio import ffmpeg, libsndfile
 from workbench.audio.constants import INT16_MAX, INT16_MIN, INT16_SCALE, SAMPLE_RATE
+from workbench.audio.in_memory import INTEGER_SCALE, samples_and_rate
 from workbench.audio.mixing import Mixer, resampler
 from workbench.audio.refused import (
     check_path,
@@ -47,9 +48,6 @@ Source = str | os.PathLike[str] | tuple[Any, int] | Mapping[str, Any]
 MINUTES_VARIABLE = "WORKBENCH_AUDIO_MINUTES"  # of the environment: the longest recording that is read
 
 LOUDEST = 1e12  # of a sample, where full scale is 1; the power of louder ones is infinite in float32
-
-# Integer types of samples: full scale, and the value of silence.
-_INTEGER_SCALE = {"int8": (1 << 7, 0), "uint8": (1 << 7, 1 << 7), "int16": (1 << 15, 0), "int32": (1 << 31, 0)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,38 +186,21 @@ def _decode_array(source: Any) -> _Decoded:
         source = (source["array"], source["sampling_rate"])
     if not isinstance(source, tuple) or len(source) != 2:
         raise BadInput(f"a recording is a path or (samples, sample_rate), not {type(source).__name__}")
-    samples, rate = source
-    if isinstance(samples, (int, float, np.number)) and isinstance(rate, np.ndarray):
-        raise BadInput("a recording in memory is (samples, sample_rate), and these two came in the other order")
-    if not isinstance(rate, (int, float, np.integer, np.floating)) or rate != rate // 1:
-        raise BadInput(f"the sample rate of a recording in memory is a whole number of Hz, not {rate!r:.40}")
-    try:
-        array = np.asarray(samples)
-    except ValueError as error:
-        raise BadInput(f"the samples of a recording in memory do not form an array: {error}") from error
-    if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
-        raise BadInput(f"samples of shape (n,) or (n, channels) are expected, not {array.shape}")
-    if array.ndim == 2 and array.shape[0] < array.shape[1]:
-        raise BadInput(
-            f"samples of shape (n, channels) are expected, and {array.shape} has more channels than samples; transpose "
-            "them if the channels come first"
-        )
+    array, rate = samples_and_rate(source)
     kind = array.dtype.name
-    if kind not in _INTEGER_SCALE and array.dtype.kind != "f":
-        raise BadInput(f"samples are float or int8, int16, int32, uint8, not {kind}")
     columns = array[:, np.newaxis] if array.ndim == 1 else array
 
     def blocks() -> Iterator[np.ndarray]:
-        scale, silence = _INTEGER_SCALE.get(kind, (1, 0))
+        scale, silence = INTEGER_SCALE.get(kind, (1, 0))
         for start in range(0, len(columns), libsndfile.BLOCK):
             block = columns[start : start + libsndfile.BLOCK]
-            if kind in _INTEGER_SCALE:
+            if kind in INTEGER_SCALE:
                 yield ((block.astype(np.float64) - silence) / scale).astype(np.float32)
             else:
                 with np.errstate(over="ignore"):  # float64 beyond float32 becomes infinite, which `_finish` refuses
                     yield block.astype(np.float32)
 
-    return _Decoded(blocks(), int(rate), columns.shape[1], f"array {kind}", [], lambda: None)
+    return _Decoded(blocks(), rate, columns.shape[1], f"array {kind}", [], lambda: None)
 
 
 def opened(path: Path) -> "tuple[soundfile.SoundFile | None, list[str]]":

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.audio.in_memory import samples_and_rate
 from workbench.core.characters import check_characters
 from workbench.core.errors import BadInput
 from workbench.session.values import AudioSource
@@ -159,8 +160,11 @@ def _source(value: Any, where: str, folder: Path | None) -> AudioSource:
         if not str(value):
             raise BadInput(f"{where}: the path of the recording is empty; expected an audio file")
         return str(((folder or Path()) / Path(value)).absolute())
-    if isinstance(value, Sequence) and len(value) == 2 and isinstance(value[1], (int, np.integer)):
-        return np.asarray(value[0]), int(value[1])
+    if isinstance(value, Sequence) and not isinstance(value, bytes) and len(value) == 2:
+        try:
+            return samples_and_rate(value)
+        except BadInput as error:
+            raise BadInput(f"{where}: {error}") from error
     raise BadInput(
         f"{where}: its audio is of type {type(value).__name__}; expected the path of a file, or (samples, sample rate)"
     )

@@ -284,6 +284,20 @@ def test_models_with_a_runtime_are_listed_without_their_quantisation() -> None:
 NO_JSON = (b"", b"{", b"[]", b"[" * 100_000, b"\xff", b'{"top_p": NaN}', b'{"seed": 1e999}', rb'{"a\ud800": 1}')
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"{", "line 1 column 2"),
+        (b'{"top_p": NaN}', "NaN is not a JSON number"),
+        (rb'{"model": "a\ud800"}', "a text holds half a character"),
+    ],
+)
+def test_body_that_is_no_json_is_refused_with_the_reason(http: TestClient, body: bytes, why: str) -> None:
+    answer = http.post("/v1/chat/completions", content=body)
+    sentence = answer.json()["error"]["message"]
+    assert sentence.startswith("the body of the request is not JSON (") and why in sentence and "\n" not in sentence
+
+
 @pytest.mark.parametrize("body", NO_JSON)
 def test_bodies_other_than_a_json_object_return_status_400(http: TestClient, body: bytes) -> None:
     for path in ("/v1/chat/completions", "/v1/completions", "/v1/audio/speech"):

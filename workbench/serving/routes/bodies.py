@@ -86,6 +86,8 @@ def parsed(content: str | bytes | bytearray) -> Any:
         found = json.loads(text, parse_constant=_no_number, parse_float=_finite)
         if _SURROGATE.search(text):
             json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text holds half a character") from None
     except RecursionError:
         raise ValueError("the nesting is too deep") from None
     return found
@@ -111,9 +113,9 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
             raise too_large(limit)
     try:
         found = await asyncio.to_thread(parsed, body) if len(body) > PIECE else parsed(body)
-    except ValueError:
+    except ValueError as error:
         raise Refusal(
-            "the body of the request is not JSON; expected an object with model and the other fields"
+            f"the body of the request is not JSON ({error}); expected an object with model and the other fields"
         ) from None
     if not isinstance(found, dict):
         raise Refusal("the body of the request is not a JSON object; expected model and the other fields by name")

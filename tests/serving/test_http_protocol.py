@@ -5,8 +5,10 @@ that are none of it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import httpx
@@ -16,20 +18,25 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.support.waits import until
-from workbench.serving import http_protocol
-from workbench.serving.http_protocol import MAX_SMALL_CHUNKS, BoundedHttpProtocol
+from workbench.serving import http_protocol, unread_answers
+from workbench.serving.http_protocol import MOST_SMALL_CHUNKS, BoundedHttpProtocol
 
 LONG = 0.6  # seconds; longer than a header may take in these tests
+ANSWER_BYTES = 48 << 20  # more than the system keeps for a connection
+UPGRADE = (
+    b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
 BEGINNING = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[uvicorn.Server]:
     monkeypatch.setattr(http_protocol, "HEADER_SECONDS", LONG / 2)
 
     async def slow(request: object) -> PlainTextResponse:
@@ -47,9 +54,20 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     async def count(request: Request) -> PlainTextResponse:
         return PlainTextResponse(str(len(await request.body())))
 
+    async def long(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(b"x" * ANSWER_BYTES)
+
+    async def talk(websocket: WebSocket) -> None:
+        await websocket.accept()
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            for _ in range(ANSWER_BYTES >> 20):
+                await websocket.send_bytes(b"x" * (1 << 20))
+
     routes = [
         Route("/", slow),
         Route("/count", count, methods=["POST"]),
+        Route("/long", long),
+        WebSocketRoute("/talk", talk),
         WebSocketRoute("/echo", echo),
         WebSocketRoute("/no", refuse),
     ]
@@ -62,10 +80,15 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         thread.start()
         try:
             until(lambda: server.started)
-            yield listening.getsockname()[1]
+            yield server
         finally:
             server.should_exit = True
             thread.join(20)
+
+
+@pytest.fixture
+def port(server: uvicorn.Server) -> int:
+    return int(server.servers[0].sockets[0].getsockname()[1])
 
 
 def reply_to(port: int, *pieces: bytes) -> bytes:
@@ -136,6 +159,33 @@ def test_invalid_chunk_after_the_answer_leaves_no_error_in_the_log(port: int, ca
     assert not [each for each in caplog.records if each.levelname != "WARNING"]
 
 
+@pytest.mark.parametrize(("target", "rest"), [(b"/long", b"Connection: close\r\n\r\n"), (b"/talk", UPGRADE)])
+def test_connection_ends_if_its_client_does_not_read(
+    server: uvicorn.Server,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    target: bytes,
+    rest: bytes,
+) -> None:
+    monkeypatch.setattr(unread_answers, "ANSWER_SECONDS", LONG)
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        connection.sendall(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\n" + rest)
+        assert connection.recv(1)
+        until(lambda: not server.server_state.connections)
+    assert not caplog.records
+
+
+def test_client_that_reads_slowly_gets_the_whole_answer(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread_answers, "ANSWER_SECONDS", LONG)
+    start, received = time.monotonic(), 0
+    with httpx.Client() as client, client.stream("GET", f"http://127.0.0.1:{port}/long") as answer:
+        for piece in answer.iter_bytes(1 << 20):
+            received += len(piece)
+            time.sleep(LONG / 20)
+    assert received == ANSWER_BYTES and time.monotonic() - start > 2 * LONG
+
+
 MASK = bytes(4)
 PING, SMALL, LARGE = b"\x89\x80" + MASK, b"\x00\x81" + MASK + b"a", b"\x00\xfe\x02\x00" + MASK + b"a" * 512
 BEGIN, END = b"\x01\x80" + MASK, b"\x80\x80" + MASK  # of a text in pieces
@@ -143,10 +193,8 @@ BEGIN, END = b"\x01\x80" + MASK, b"\x80\x80" + MASK  # of a text in pieces
 
 def frames(port: int, *pieces: bytes) -> bytes:
     """Returns what a websocket that echoes one message sends after the handshake, until its end."""
-    handshake = b"GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port), 20) as connection:
-        connection.sendall(handshake + key)
+        connection.sendall(b"GET /echo HTTP/1.1\r\nHost: localhost\r\n" + UPGRADE)
         assert b"101 Switching" in connection.recv(1 << 16)
         return received_after(connection, pieces)
 

@@ -13,6 +13,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from workbench.serving.unread_answers import EndsIfUnread
 from workbench.serving.websocket_protocol import bounded_websockets
 
 LARGEST_HEADER = 1 << 20  # bytes; as much as the limit `header_kb` may be, which is checked when a header is complete
@@ -41,9 +42,9 @@ class _Connection(h11.Connection):
         return event
 
 
-class BoundedHttpProtocol(H11Protocol):
-    """A connection that is closed if the header of a request grows too large, or does not come in time, or if its body
-    comes in too many small chunks.
+class BoundedHttpProtocol(EndsIfUnread, H11Protocol):
+    """A connection that is closed if the header of a request grows too large, or does not come in time, if its body
+    comes in too many small chunks, or if its client does not read the answer.
     """
 
     def __init__(self, *args: Any, **settings: Any):

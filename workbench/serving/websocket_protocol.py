@@ -10,6 +10,8 @@ import functools
 import time
 from typing import Any
 
+from workbench.serving.unread_answers import EndsIfUnread
+
 LARGE_FRAGMENT = 512  # bytes; a fragment of at least as many does not count
 SLICE = 1 << 14  # bytes that are parsed before the end of a connection is noticed
 MAX_AT_ONCE, MAX_PER_SECOND = 200, 50  # frames that count, in a moment and in the long run
@@ -22,12 +24,13 @@ def bounded_websockets(protocol: Any) -> Any:
 
     - A client that sends many pings, pongs or small fragments of messages loses its connection.
     - An invalid text ends the connection, and the log stays empty.
+    - A client that does not read loses its connection.
     - A client counts as present while the server does not read: its answer to a ping may wait among its messages.
     - A handshake that was refused with a body is complete. uvicorn 0.54 takes it for one without an answer, and logs
       an error, so a client could fill the log.
     """
 
-    class Bounded(protocol):
+    class Bounded(EndsIfUnread, protocol):
         close_sent: bool
         _count, _counted_at = 0.0, 0.0  # of recent frames, and when they were counted
 

@@ -3,8 +3,7 @@
 It checks in this order: the size of the headers, the name of the server (in DNS rebinding, a page of another site asks
 by a name that the owner does not know), the origin of requests that change something, unused routes, keys,
 rates, and the size and pace of the body. Every refusal is one sentence with its status. The answers carry headers that
-let no other scripts than the page's own run. A client that does not read its answer counts as gone. During a request,
-`workbench.core.visitors` knows who asks.
+let no other scripts than the page's own run. During a request, `workbench.core.visitors` knows who asks.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from workbench.serving.admission.subprotocols import offered_key
 
 BODY_SECONDS = 30.0  # how long the next piece of a body may take to come
 BODY_PACE = 1000  # bytes a second; after the first `BODY_SECONDS`, a body may not come slower
-ANSWER_SECONDS = 60.0  # how long a client may take to make room for the next piece of its answer
 ENDING = Unavailable("the server ends before the answer is ready; send the request again in a moment")
 # The page's routes beside Gradio's, and the routes of Gradio that do not ask for a name and a password themselves.
 OWN_ROUTES = ("/chat/", "/visualise/", "/timeline/", "/evaluate/", "/live", "/gradio_api/upload", "/gradio_api/info")
@@ -105,9 +103,8 @@ class AccessMiddleware:
             await _answer_preflight(headers, send, self._allowing(headers))
             return
         nonce = secrets.token_urlsafe(16)
-        left = asyncio.Event()
-        answer = _Answer(send, self._own_headers(scope, nonce), nonce, left) if scope["type"] == "http" else None
-        body = _Body(receive, largest, left) if scope["type"] == "http" else None
+        answer = _Answer(send, self._own_headers(scope, nonce), nonce) if scope["type"] == "http" else None
+        body = _Body(receive, largest) if scope["type"] == "http" else None
         with visited_by(visitor):
             try:
                 await self._app(scope, body or receive, answer or send)
@@ -270,16 +267,16 @@ def script_digests(html: str) -> tuple[str, ...]:
 
 
 class _Body:
-    """The body of a request, whose size and time are limited. It ends if the client has `left`."""
+    """The body of a request, whose size and time are limited."""
 
-    def __init__(self, receive: Receive, largest: int, left: asyncio.Event):
-        self._receive, self._largest, self._left = receive, largest, left
+    def __init__(self, receive: Receive, largest: int):
+        self._receive, self._largest = receive, largest
         self._received_bytes, self._complete = 0, False
         self._waited = 0.0  # seconds in which the client could send
 
     async def __call__(self) -> Message:
         if self._complete:
-            return await self._end()
+            return await self._receive()  # when the connection ends
         start = time.monotonic()
         patience = BODY_SECONDS + self._received_bytes / BODY_PACE - self._waited
         try:
@@ -294,25 +291,12 @@ class _Body:
             self._complete = not message.get("more_body", False)
         return message
 
-    async def _end(self) -> Message:
-        """Waits for the end of the connection."""
-        receiving, leaving = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._left.wait())
-        try:
-            await asyncio.wait([receiving, leaving], return_when=asyncio.FIRST_COMPLETED)
-            return receiving.result() if receiving.done() else {"type": "http.disconnect"}
-        finally:
-            receiving.cancel()
-            leaving.cancel()
-
 
 class _Answer:
-    """The answer with the headers of the middleware; scripts in the page's own HTML get the nonce.
+    """The answer with the headers of the middleware; scripts in the page's own HTML get the nonce."""
 
-    `left` is set if the client does not read the answer. Nothing more is sent then, as on a closed connection.
-    """
-
-    def __init__(self, send: Send, headers: Mapping[bytes, bytes], nonce: str, left: asyncio.Event):
-        self._to_client, self._headers, self._nonce, self._left = send, headers, nonce.encode(), left
+    def __init__(self, send: Send, headers: Mapping[bytes, bytes], nonce: str):
+        self._send, self._headers, self._nonce = send, headers, nonce.encode()
         self._held_messages: list[Message] | None = None
         self.started = False
 
@@ -339,15 +323,6 @@ class _Answer:
         self._held_messages = None
         await self._send({**start, "headers": [*headers, *length]})
         await self._send({"type": "http.response.body", "body": body})
-
-    async def _send(self, message: Message) -> None:
-        if self._left.is_set():
-            return
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await self._to_client(message)
-        except TimeoutError:
-            self._left.set()
 
 
 def _too_large(limit: int) -> Refusal:

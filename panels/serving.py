@@ -178,6 +178,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
             "routes": routes_of(page, stored_files, mcp),
             **({"lifespan": mcp.lifespan} if mcp is not None else {}),
             "exception_handlers": HANDLERS,
+            "openapi_url": None,  # it would describe the routes of Gradio, not those for programs
             "middleware": middleware_of(page, opening),
         },
         favicon_path=assets() / "favicon.svg",

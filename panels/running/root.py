@@ -6,6 +6,7 @@ its classes and folders of the server, so they are replaced.
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -204,4 +205,11 @@ async def refuse_call(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": sentence}, 422)
 
 
-HANDLERS = {TypeError: refuse_call, KeyError: refuse_call}
+async def refuse_name(request: Request, error: Exception) -> JSONResponse:
+    """Returns the answer to an HTTP request for a file whose name is too long for the system, on which Gradio fails."""
+    if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
+        raise error
+    return JSONResponse({"error": f"there is no {request.url.path!r:.60} here"}, 404)
+
+
+HANDLERS = {TypeError: refuse_call, KeyError: refuse_call, OSError: refuse_name}

@@ -292,10 +292,18 @@ def test_security_headers_block_foreign_scripts(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/monitoring", "/gradio_api/deep_link", "/gradio_api/dev/reload", "/gradio_api/vibe-code"]
+    "path",
+    [
+        "/monitoring",
+        "/openapi.json",
+        "/pwa_icon/9",
+        "/static/" + "a" * 300,
+        *(f"/gradio_api/{name}" for name in ("deep_link", "dev/reload", "vibe-code", "stream/a/b/1/playlist.m3u8")),
+    ],
 )
-def test_unused_gradio_routes_return_404(client: httpx.Client, path: str) -> None:
+def test_unused_gradio_routes_return_404(client: httpx.Client, caplog: pytest.LogCaptureFixture, path: str) -> None:
     assert client.get(path).status_code == 404
+    assert not caplog.records
 
 
 def test_owner_only_events_are_refused_for_visitors(public: Served, client: httpx.Client) -> None:

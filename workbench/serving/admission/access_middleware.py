@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.visitors import NOBODY, Visitor, visited_by
 from workbench.openai_api.errors import Refusal
-from workbench.serving.admission.addresses import address_of, names_this_machine, route_path
+from workbench.serving.admission.addresses import address_of, forwarded_host, is_host, names_this_machine, route_path
 from workbench.serving.admission.guard import Guard
 from workbench.serving.admission.keys import Keys
 from workbench.serving.admission.refusals import API, refuse
@@ -40,8 +40,12 @@ FILES = "/gradio_api/file="
 # Gradio's routes that this page does not use: they fetch addresses, keep states on the disk, or show figures.
 UNUSED_ROUTES = re.compile(
     r"/(gradio_api/)?(proxy=|deep_link|dev/|vibe|undo-vibe|process_recording|monitoring|run-history|runs|profiling"
-    r"|component_server|custom_component|file/|file=[a-z][a-z0-9+.-]*:|file=//)"
+    r"|component_server|custom_component|file/|file=[a-z][a-z0-9+.-]*:|file=//|stream/|queue/status|token|pwa_icon/"
+    r"|svelte/)"
 )
+GRADIO_SERVER = b"x-gradio-server"  # a header by which another server of Gradio names itself; there is none here
+LONGEST_PATH = 4096  # characters; as long as the path of a file may be
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 ASKING = re.compile(r"/gradio_api/(run/|api/|call/|queue/join)|/v1/|/mcp|/chat/|/live|/login")
 # Addresses whose answers take tens of milliseconds to write: the page, its description, pictures, reports.
 COSTLY = re.compile(r"/?$|/config|/gradio_api/(info|openapi)|/visualise/(picture|sound|file)/|/evaluate/[a-z]+/")
@@ -92,6 +96,7 @@ class AccessMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        scope["headers"] = [each for each in scope["headers"] if each[0] != GRADIO_SERVER]
         headers = Headers(scope=scope)
         try:
             visitor = self._let_in(scope, headers)
@@ -119,8 +124,17 @@ class AccessMiddleware:
     def _let_in(self, scope: Scope, headers: Headers) -> Visitor:
         """Returns the visitor who sends the request; raises `Refusal` or `Busy` for a request that is not answered."""
         guard, path = self._guard, route_path(scope)
-        if sum(len(name) + len(value) for name, value in scope["headers"]) > guard.limits.header_kb << 10:
-            raise Refusal(f"the headers have more than {guard.limits.header_kb} kB", status=431)
+        target_bytes = len(scope.get("raw_path", b"")) + len(scope.get("query_string", b""))
+        if (
+            target_bytes + sum(len(name) + len(value) for name, value in scope["headers"])
+            > guard.limits.header_kb << 10
+        ):
+            raise Refusal(f"the address and the headers have more than {guard.limits.header_kb} kB", status=431)
+        if len(path) > LONGEST_PATH:
+            raise Refusal(f"the address has {len(path)} characters; expected at most {LONGEST_PATH}", status=414)
+        for name, host in (("Host", headers.get("host", "")), ("X-Forwarded-Host", _forwarded_host(headers))):
+            if not is_host(host):
+                raise Refusal(f"the header {name} is {host!r:.80}; expected the name of a server", status=400)
         strict = not guard.public or self._hosts
         if strict and not names_this_machine(headers.get("host", ""), self._hosts):
             raise Refusal(
@@ -130,10 +144,12 @@ class AccessMiddleware:
             )
         works = scope["type"] == "websocket" or scope["method"] not in HARMLESS
         preflight = _is_preflight(scope, headers)
-        if (works or preflight) and not self._same_site(headers):
+        signs_out = path.rstrip("/") == "/logout"  # a visitor signs out with GET
+        if (works or preflight or signs_out) and not self._same_site(headers):
             raise Refusal("the request comes from a page of another site", status=403)
-        # The pattern of a route also matches its path with a line end, which no check here knows.
-        if path.endswith("\n") or UNUSED_ROUTES.match(path):
+        # The pattern of a route also matches its path with a line end, which no check here knows. Gradio makes
+        # addresses from paths, and fails for those with characters that no address has.
+        if _CONTROL.search(path) or UNUSED_ROUTES.match(path):
             raise Refusal(f"there is no {path!r:.60} here", status=404)
         if preflight:  # a browser shows no key in it; the request that follows is counted
             return NOBODY
@@ -147,10 +163,10 @@ class AccessMiddleware:
 
     def _same_site(self, headers: Headers) -> bool:
         origin = headers.get("origin")
-        if origin is None:
-            return True
+        if origin is None:  # a browser sends none with GET
+            return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
         site = origin.lower().partition("://")[2]
-        own_hosts = (headers.get("host", "").lower(), headers.get("x-forwarded-host", "").lower())
+        own_hosts = (headers.get("host", "").lower(), _forwarded_host(headers).lower())
         return bool(site) and (site in own_hosts or origin.lower() in self._origins)  # "null" has no site
 
     def _key(self, scope: Scope, headers: Headers, path: str) -> str:
@@ -214,6 +230,10 @@ class AccessMiddleware:
             b"access-control-expose-headers": b"retry-after, mcp-session-id",
             b"vary": b"Origin",
         }
+
+
+def _forwarded_host(headers: Headers) -> str:
+    return forwarded_host(headers.get("x-forwarded-host", ""))
 
 
 def _is_preflight(scope: Scope, headers: Headers) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Iterable
 
 from starlette.types import Scope
@@ -13,6 +14,10 @@ from workbench.serving.admission.mode import is_loopback
 
 NETWORK_BITS = 64  # of an IPv6 address: one household has as many addresses as it likes behind them
 FORWARDED = "FORWARDED_ALLOW_IPS"  # of the environment: the proxies whose X-Forwarded-For the web server believes
+
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.~%-]*)(:\d{0,5})?", re.ASCII | re.IGNORECASE)
+# What the parser of URLs takes for an IPv4 address; the page's own addresses are made from the name of the server.
+_LIKE_IPV4 = re.compile(r"\d+.\d+.\d+.\d+", re.ASCII)
 
 
 def address_of(host: str) -> str:
@@ -51,6 +56,26 @@ def host_name(header: str) -> str:
     if name.startswith("["):
         return name.partition("]")[0].removeprefix("[")
     return name.rpartition(":")[0] if name.count(":") == 1 else name
+
+
+def is_host(header: str) -> bool:
+    """Returns whether a header is a name or an address of a server, which may have a port (RFC 9110, 7.2)."""
+    match = _HOST.fullmatch(header)
+    if match is None:
+        return False
+    name = match[1]
+    if not name.startswith("[") and not _LIKE_IPV4.fullmatch(name):
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def forwarded_host(header: str) -> str:
+    """Returns the name by which a visitor asked the first of the proxies that an X-Forwarded-Host header lists."""
+    return header.partition(",")[0].strip()
 
 
 def names_this_machine(header: str, allowed: Iterable[str]) -> bool:

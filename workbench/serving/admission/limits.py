@@ -32,7 +32,7 @@ class Limits:
         1 << 15, "arrays in one file (a trace, logits), unpacked, in MB", minimum=1, maximum=1 << 20
     )
     body_mb: int = option(360, "largest request without files, in MB", minimum=1, maximum=1 << 12)
-    header_kb: int = option(64, "largest header of a request, in kB", minimum=8, maximum=1 << 10)
+    header_kb: int = option(64, "largest address and header of a request, together, in kB", minimum=8, maximum=1 << 10)
     text_kb: int = option(1024, "longest text in one field of a request, in kB", minimum=1, maximum=1 << 16)
     json_depth: int = option(64, "deepest nesting of lists and objects in a request", minimum=8, maximum=500)
     new_tokens: int = option(MAX_TOKENS, "longest answer of a model, in tokens", minimum=16, maximum=MAX_TOKENS)

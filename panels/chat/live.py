@@ -24,6 +24,7 @@ from workbench.core.errors import BadInput
 from workbench.core.visitors import in_current_context
 from workbench.session.conversation import AudioPiece
 
+LONGEST_REQUEST = 200  # characters, of a message that stops columns; a longer one stops all of them
 ROWS_SECONDS = 0.1  # the shortest time between two reports of rows without samples
 Message = str | bytes
 
@@ -110,7 +111,8 @@ async def _carry(socket: WebSocket, queue: asyncio.Queue[Message | None], stops:
 async def _listen(socket: WebSocket, stops: list[threading.Event]) -> None:
     try:
         while True:
-            message = json.loads(await socket.receive_text())
+            text = await socket.receive_text()
+            message = json.loads(text) if len(text) <= LONGEST_REQUEST else None
             column = message.get("column") if isinstance(message, dict) else None
             for number, stop in enumerate(stops):
                 if column is None or column == number:

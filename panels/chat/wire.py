@@ -17,8 +17,9 @@ import numpy as np
 
 from workbench.audio.read import samples_to_int16
 from workbench.core.errors import BadInput
+from workbench.formats.json_values import count_values
 from workbench.session.conversation import AudioPiece
-from workbench.speech.replay import Sound
+from workbench.speech.replay import MOST_VALUES, Sound
 
 LARGEST_JSON = 32 << 20  # bytes
 MAX_SOUNDS = 1000
@@ -42,8 +43,11 @@ def unpack(parcel: bytes) -> tuple[dict[str, Any], list[Sound]]:
     (length,) = struct.unpack_from("<I", parcel)
     if length > LARGEST_JSON or length > len(parcel) - 4:
         raise BadInput("the page sent a message that is cut off or too long; reload it")
+    text = parcel[4 : 4 + length]
+    if count_values(text) > MOST_VALUES:
+        raise BadInput(f"the conversation has more than {MOST_VALUES:,} values; begin a new one")
     try:
-        content = json.loads(parcel[4 : 4 + length])
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput("the page sent a message that is not JSON; reload it") from error
     if not isinstance(content, dict):

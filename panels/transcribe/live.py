@@ -6,7 +6,6 @@ and no text.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from panels.running.answers import answered
 from panels.running.choices import ModelOnRuntime
 from panels.widgets.html_block import scripted_html
 from workbench.core.errors import BadInput
+from workbench.serving.routes.bodies import parsed
 from workbench.session.values import Segment, Transcript
 from workbench.text.exports import find_format
 from workbench.text.scripts import join_texts
@@ -46,8 +46,8 @@ def _export(body: bytes, request: Request) -> Response:
     """Returns a file of the format in the address, made from the segments and the texts that the page sends."""
     writer = find_format(request.query_params.get("format", ""))
     try:
-        fields = json.loads(body)
-        segments = tuple(_segment(each) for each in fields["segments"][:MAX_SEGMENTS])
+        fields = parsed(body)
+        segments = tuple(_segment(each) for each in fields["segments"][:MOST_SEGMENTS])
         text = join_texts([str(each) for each in fields["text"]])
         cell = ModelOnRuntime.parse(str(fields["model"]))
         seconds = _seconds(fields["seconds"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
 from panels.chat import live, routes
 from panels.chat.catalogue import catalogue
@@ -25,12 +27,13 @@ from panels.chat.wire import pack, unpack
 from panels.running.scripts import script_routes
 from panels.running.sessions import SessionPool
 from panels.widgets.samples import read_samples
+from tests.support.coroutines import finished
 from tests.support.fake_chat import FakeChatRegistry, FakeConverser, add_families
 from tests.support.fake_panels import broken
 from workbench.core.errors import BadInput
 from workbench.core.visitors import Visitor, current_visitor, visited_by
 from workbench.session.conversation import AudioPiece
-from workbench.speech.replay import Sound
+from workbench.speech.replay import MOST_VALUES, Sound
 
 SOUND = Sound(np.arange(-800, 800, dtype=np.int16), 16000)
 SAY = [{"role": "user", "content": "say three"}]
@@ -101,6 +104,28 @@ def test_packed_parcel_unpacks_to_the_same_content_and_sounds(content: dict[str,
 
 def test_half_a_character_in_a_bundle_reaches_the_page_as_a_question_mark() -> None:
     assert unpack(pack({"title": "hi \ud83d"}, []))[0] == {"title": "hi ?"}
+
+
+def test_parcel_with_too_many_values_is_refused_before_it_is_read() -> None:
+    text = b"[" + b"," * MOST_VALUES
+    with pytest.raises(BadInput, match="more than 2,097,152 values"):
+        unpack(struct.pack("<I", len(text)) + text)
+
+
+def test_long_message_during_a_turn_is_not_read_and_stops_all_columns() -> None:
+    messages = iter(['{"type": "stop", "column": 0}', '{"column": 0, "x": [' + "[]," * 100 + "[]]}"])
+    stops = [threading.Event(), threading.Event()]
+    found: list[list[bool]] = []
+
+    class Socket:
+        async def receive_text(self) -> str:
+            found.append([stop.is_set() for stop in stops])
+            if (message := next(messages, None)) is None:
+                raise WebSocketDisconnect
+            return message
+
+    finished(live._listen(Socket(), stops))  # type: ignore[arg-type]
+    assert found == [[False, False], [True, False], [True, True]]
 
 
 @given(st.binary(max_size=200), st.integers(0, 200))

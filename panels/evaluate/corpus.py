@@ -5,12 +5,17 @@ Uploaded manifests may name only uploaded recordings. Only `server_path` accepts
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
+import lzma
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput, message_of
@@ -26,8 +31,17 @@ from workbench.registry.sources import assets
 from workbench.serving.admission.guard import Guard
 from workbench.system.folders import is_file, is_system_file
 
-MAX_UNPACKED = 4 << 30  # bytes of the files in the archives of one upload
-MAX_FILES = 100_000
+MOST_UNPACKED = 4 << 30  # bytes of the files in the archives of one upload
+MOST_FILES = 100_000
+LARGEST_PACKED = 256 << 20  # bytes that a packed list or a .tar file may unpack into
+MOST_TIMES = 10  # or how many times its own size, for the recordings in a large one
+OPENERS: Mapping[bytes, Any] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}  # by the first bytes of a file
+MOST_ROWS = 1000  # that are read before a run, to see whether one can be used
+PIECE = 1 << 20  # bytes
 EXAMPLE = "samples/manifest.csv"  # in the assets
 
 
@@ -72,6 +86,7 @@ def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
             shutil.copyfile(file, place)
     manifest = _manifest_in(folder)
     try:
+        _check_packed(manifest)
         _check_inside(read_manifest(manifest), folder)
     except BadInput as error:
         raise _as_uploaded(error, folder) from error
@@ -107,9 +122,10 @@ def check_upload(file: Path) -> None:
         check_sound(file)
     elif is_list(file.name) or is_parquet(file.name):
         try:
+            _check_packed(file)
             found = read_manifest(file)
             if found.format != "folder":  # such a list is read together with its recordings
-                next((row for row in found.rows() if isinstance(row, Utterance)), None)
+                next((row for row in islice(found.rows(), MOST_ROWS) if isinstance(row, Utterance)), None)
         except BadInput as error:
             raise _as_uploaded(error, file.parent) from error
 
@@ -146,6 +162,30 @@ def _unpack(file: Path, folder: Path, room: int) -> int:
                 raise BadInput(f"{file.name} and another uploaded file hold different {member.filename}; rename one")
         archive.extractall(folder, members)  # never outside of the folder
     return size
+
+
+def _check_packed(file: Path) -> None:
+    """Raises `BadInput` for a compressed list or .tar file that unpacks into too much.
+
+    The code that reads it keeps transcripts in memory. A folder, and a file that is not compressed or is damaged,
+    passes.
+    """
+    if not file.is_file():
+        return
+    with file.open("rb") as raw:
+        head = raw.read(8)
+    opener = next((each for magic, each in OPENERS.items() if head.startswith(magic)), None)
+    if opener is None:
+        return
+    limit = min(max(LARGEST_PACKED, MOST_TIMES * file.stat().st_size), MOST_UNPACKED)
+    size = 0
+    with contextlib.suppress(*DAMAGE, OSError, EOFError), opener(file, "rb") as unpacked:
+        while piece := unpacked.read(PIECE):
+            size += len(piece)
+            if size > limit:
+                raise BadInput(
+                    f"{file.name} unpacks into more than {limit >> 20} MB; upload it in parts, or its files in a .zip"
+                )
 
 
 def _would_replace(member: zipfile.ZipInfo, folder: Path) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from panels.evaluate import corpus
 from panels.evaluate.corpus import check_upload, uploaded_corpus
 from panels.widgets.recording_actions import first_fault_html
 from tests.support.fake_panels import tone
@@ -15,6 +18,7 @@ from tests.support.parquet_files import save
 from tests.support.zip_files import unmarked_zip
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import read_manifest
+from workbench.evaluation.manifests.found import is_list
 from workbench.evaluation.rows import Utterance
 
 
@@ -191,3 +195,25 @@ def test_an_uploaded_parquet_file_names_no_file_of_the_server(tmp_path: Path) ->
     assert "b.parquet cannot be read" in first_fault_html(check_upload, [str(tmp_path / "b.parquet")])
     with pytest.raises(BadInput, match=r"^what was uploaded holds the splits a and b; choose one"):
         uploaded_corpus([str(fine), str(tmp_path / "b.parquet")], tmp_path / "splits")
+
+
+@pytest.mark.parametrize("name", ["list.jsonl.gz", "list.csv.gz", "list.tar.gz", "list.tar.xz"])
+def test_packed_upload_that_unpacks_into_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(corpus, "LARGEST_PACKED", 1 << 20)
+    file = tmp_path / name
+    with (lzma.open if name.endswith(".xz") else gzip.open)(file, "wb") as packed:
+        packed.write(b"audio,text\n" * (1 << 18))
+    with pytest.raises(BadInput, match=rf"^{name} unpacks into more than 1 MB"):
+        uploaded_corpus([str(file)], tmp_path / "corpus")
+    if is_list(name):
+        assert "unpacks into more" in first_fault_html(check_upload, [str(file)])
+
+
+def test_only_the_first_rows_of_a_list_are_read_before_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "list.jsonl"
+    file.write_text("{}\n" * (corpus.MOST_ROWS - 1))
+    assert "no row that can be used" in first_fault_html(check_upload, [str(file)])
+    file.write_text("{}\n" * 100 * corpus.MOST_ROWS)
+    assert not first_fault_html(check_upload, [str(file)])

@@ -36,6 +36,7 @@ from workbench.evaluation.parquet_sounds import PARQUET
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
 
+LONGEST_LINE = 8 << 20  # characters: more than the longest transcript, each character of it escaped
 LISTS = ("metadata.csv", "metadata.jsonl", "metadata.tsv", "metadata.parquet")  # of a folder in Hugging Face's form
 KINDS = {  # how files begin that are not text
     b"PAR1": "is a Parquet file; name it with the ending .parquet",
@@ -161,9 +162,25 @@ def _text(path: str, open_file: Callable[[], BinaryIO], packed: bool) -> TextIO:
             raise _not_utf8(path)
         file.seek(0)
         unpacked = gzip.GzipFile(fileobj=file) if packed else file
-        return io.TextIOWrapper(unpacked, encoding="utf-8", newline="")
+        text = _BoundedLines(unpacked, encoding="utf-8", newline="")
+        text.path = path
+        return text
     except OSError as error:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
+
+
+class _BoundedLines(io.TextIOWrapper):
+    """A text, read line by line. Raises `BadInput` for a line that is too long for the memory."""
+
+    path = ""
+
+    def __next__(self) -> str:  # type: ignore[override]
+        line = self.readline(LONGEST_LINE)
+        if not line:
+            raise StopIteration
+        if len(line) == LONGEST_LINE:
+            raise no_corpus(self.path, f"has a line of more than {LONGEST_LINE:,} characters")
+        return line
 
 
 def _not_utf8(path: str, details: str = "") -> BadInput:

@@ -34,7 +34,7 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool, text_column: str 
     Args:
         text_column: the column with the text; by default the usual one.
     """
-    first = file.readline().removeprefix("\ufeff")
+    first = next(file, "").removeprefix("\ufeff")
     if not first.strip():
         raise no_corpus(path, "has an empty first line")
     delimiter = "\t" if tabs else next((each for each in DELIMITERS if each in first), ",")

@@ -61,11 +61,15 @@ class RunStore:
         place = self.folder / (key + UNFINISHED)
         with self._lock:
             place.mkdir(parents=True, mode=0o700)
-            for name, path in (files or {}).items():
-                if path.is_file() and path.stat().st_size <= self.largest:
-                    shutil.copyfile(path, place / Path(name).name)
-            (place / CONTENT).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-            place.rename(self.folder / key)
+            try:
+                for name, path in (files or {}).items():
+                    if path.is_file() and path.stat().st_size <= self.largest:
+                        shutil.copyfile(path, place / Path(name).name)
+                (place / CONTENT).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+                place.rename(self.folder / key)
+            except BaseException:  # such as a full disk, which an unfinished folder would keep full
+                shutil.rmtree(place, ignore_errors=True)
+                raise
             self._remove_old(spared=key)
         return key
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gradio.route_utils import upload_fn
-from gradio.routes import file_upload_statuses
+from gradio import routes
+from gradio.route_utils import FileUploadProgress, upload_fn
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
@@ -28,14 +28,49 @@ if TYPE_CHECKING:
     from panels.running.root import Page
 
 PATH = "/gradio_api/upload"
+MOST_FOLLOWED = 1000  # uploads whose progress is remembered
+LONGEST_ID = 200  # characters, of an upload whose progress is followed; the page sends 11
+
+
+class UploadProgress(FileUploadProgress):
+    """The progress of the newest uploads. Gradio's own remembers every id that anybody has asked for."""
+
+    async def is_tracked(self, upload_id: str) -> bool:
+        """Returns when an upload has begun; raises `TimeoutError` for an id that no page sends."""
+        if len(upload_id) > LONGEST_ID:
+            raise TimeoutError
+        self._forget_oldest()
+        return await super().is_tracked(upload_id)
+
+    def track(self, upload_id: str) -> None:
+        self._forget_oldest()
+        super().track(upload_id)
+
+    def stop_tracking(self, upload_id: str) -> None:
+        super().stop_tracking(upload_id)
+        self._signals.pop(upload_id, None)
+
+    def _forget_oldest(self) -> None:
+        while len(self._signals) >= MOST_FOLLOWED:
+            self.stop_tracking(next(iter(self._signals)))
+
+
+def _followed() -> UploadProgress:
+    """Returns the progress that Gradio's route reports, which is an `UploadProgress` from now on."""
+    known = routes.file_upload_statuses
+    if not isinstance(known, UploadProgress):
+        known = vars(routes)["file_upload_statuses"] = UploadProgress()
+    return known
 
 
 def upload_route(page: Page, stored_files: KeptFiles) -> Route:
     """Returns the route that takes files for the page and its endpoints."""
 
+    progress = _followed()
+
     async def upload(request: Request) -> Response:
         try:
-            return JSONResponse(await _store_uploads(page, stored_files, request))
+            return JSONResponse(await _store_uploads(page, stored_files, progress, request))
         except ClientDisconnect:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         except WorkbenchError as error:
@@ -47,15 +82,16 @@ def upload_route(page: Page, stored_files: KeptFiles) -> Route:
     return Route(PATH, upload, methods=["POST"])
 
 
-async def _store_uploads(page: Page, stored_files: KeptFiles, request: Request) -> list[str]:
+async def _store_uploads(page: Page, stored_files: KeptFiles, progress: UploadProgress, request: Request) -> list[str]:
     """Returns the paths of the files in a form."""
     max_bytes = stored_files.limits.file_mb << 20
     length = request.headers.get("content-length", "")
-    folder = stored_files.begin(current_visitor(), min(int(length[:20]), max_bytes) if length.isdecimal() else 0)
-    complete, upload_id = False, request.query_params.get("upload_id")
+    folder = stored_files.begin(present_visitor(), min(int(length[:20]), most_bytes) if length.isdecimal() else 0)
+    complete, upload_id = False, request.query_params.get("upload_id", "")
+    followed = 0 < len(upload_id) <= LONGEST_ID
     try:
         paths, moved, places = await upload_fn(
-            request, str(folder), max_bytes, upload_id, upload_progress=file_upload_statuses if upload_id else None
+            request, str(folder), most_bytes, upload_id or None, upload_progress=progress if followed else None
         )
         if not paths or moved or places:
             raise Refusal("the form has no files; expected one or several, each with the name files")

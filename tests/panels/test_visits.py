@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 import re
@@ -216,6 +217,19 @@ def test_stored_runs_are_deleted_by_age_and_quota(tmp_path: Path) -> None:
             second_store.read(key)
     sound.write_bytes(bytes(1001))  # more than a quarter of the quota
     assert not (second_store.read(second_store.keep({}, {"one.wav": sound}))[1] / "one.wav").exists()
+
+
+def test_run_that_finds_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: Path, target: Path) -> None:
+        target.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store, sound = RunStore(tmp_path / "runs"), tone(tmp_path / "a.wav")
+    monkeypatch.setattr("shutil.copyfile", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.keep({}, {"a.wav": sound})
+    assert not list(store.folder.iterdir())
+    assert store.read(store.keep({"a": 1}))[0] == {"a": 1}
 
 
 def test_stored_run_reads_back_equal(tmp_path: Path, at_home: None) -> None:

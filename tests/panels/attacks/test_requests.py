@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import time
 from asyncio import Queue as AsyncQueue
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from panels.running import leaving
 from panels.running.call_status import with_fitting_status
 from panels.running.error_boundary import page_error
 from panels.running.json_bodies import JsonBodies
+from panels.running.uploads import MOST_FOLLOWED, UploadProgress
 from tests.panels.attacks.attacker import META, transcribe
 from tests.support.coroutines import finished
 from workbench.core.errors import BadInput, Busy
@@ -189,3 +191,23 @@ def test_deep_json_is_refused(client: httpx.Client) -> None:
     for _ in range(60):
         deep = [deep]
     assert "nested too deeply" in transcribe(client, options={"a": deep})
+
+
+def test_questions_for_the_progress_of_unknown_uploads_take_no_memory(client: httpx.Client) -> None:
+    start = time.monotonic()
+    answer = client.get("/gradio_api/upload_progress", params={"upload_id": "x" * 201})
+    assert answer.status_code == 404 and time.monotonic() - start < 2  # the page's own ids are waited for
+
+    async def ask() -> int:
+        progress = UploadProgress()
+        asking = [asyncio.create_task(progress.is_tracked(str(number))) for number in range(3 * MOST_FOLLOWED)]
+        progress.track("begun")
+        assert await progress.is_tracked("begun") and not progress.is_done("begun")
+        await asyncio.sleep(0)
+        for task in asking:
+            task.cancel()
+        progress.set_done("begun")
+        progress.stop_tracking("begun")
+        return len(progress._signals)
+
+    assert finished(ask()) <= MOST_FOLLOWED

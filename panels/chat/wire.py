@@ -19,7 +19,7 @@ from workbench.audio.read import samples_to_int16
 from workbench.core.errors import BadInput
 from workbench.formats.json_values import count_values
 from workbench.session.conversation import AudioPiece
-from workbench.speech.replay import MOST_VALUES, Sound
+from workbench.speech.replay import MAX_VALUES, Sound
 
 LARGEST_JSON = 32 << 20  # bytes
 MAX_SOUNDS = 1000
@@ -44,8 +44,8 @@ def unpack(parcel: bytes) -> tuple[dict[str, Any], list[Sound]]:
     if length > LARGEST_JSON or length > len(parcel) - 4:
         raise BadInput("the page sent a message that is cut off or too long; reload it")
     text = parcel[4 : 4 + length]
-    if count_values(text) > MOST_VALUES:
-        raise BadInput(f"the conversation has more than {MOST_VALUES:,} values; begin a new one")
+    if count_values(text) > MAX_VALUES:
+        raise BadInput(f"the conversation has more than {MAX_VALUES:,} values; begin a new one")
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -31,16 +31,16 @@ from workbench.registry.sources import assets
 from workbench.serving.admission.guard import Guard
 from workbench.system.folders import is_file, is_system_file
 
-MOST_UNPACKED = 4 << 30  # bytes of the files in the archives of one upload
-MOST_FILES = 100_000
+MAX_UNPACKED = 4 << 30  # bytes of the files in the archives of one upload
+MAX_FILES = 100_000
 LARGEST_PACKED = 256 << 20  # bytes that a packed list or a .tar file may unpack into
-MOST_TIMES = 10  # or how many times its own size, for the recordings in a large one
+MAX_TIMES = 10  # or how many times its own size, for the recordings in a large one
 OPENERS: Mapping[bytes, Any] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ": lzma.open,
 }  # by the first bytes of a file
-MOST_ROWS = 1000  # that are read before a run, to see whether one can be used
+MAX_ROWS = 1000  # that are read before a run, to see whether one can be used
 PIECE = 1 << 20  # bytes
 EXAMPLE = "samples/manifest.csv"  # in the assets
 
@@ -125,7 +125,7 @@ def check_upload(file: Path) -> None:
             _check_packed(file)
             found = read_manifest(file)
             if found.format != "folder":  # such a list is read together with its recordings
-                next((row for row in islice(found.rows(), MOST_ROWS) if isinstance(row, Utterance)), None)
+                next((row for row in islice(found.rows(), MAX_ROWS) if isinstance(row, Utterance)), None)
         except BadInput as error:
             raise _as_uploaded(error, file.parent) from error
 
@@ -177,7 +177,7 @@ def _check_packed(file: Path) -> None:
     opener = next((each for magic, each in OPENERS.items() if head.startswith(magic)), None)
     if opener is None:
         return
-    limit = min(max(LARGEST_PACKED, MOST_TIMES * file.stat().st_size), MOST_UNPACKED)
+    limit = min(max(LARGEST_PACKED, MAX_TIMES * file.stat().st_size), MAX_UNPACKED)
     size = 0
     with contextlib.suppress(*DAMAGE, OSError, EOFError), opener(file, "rb") as unpacked:
         while piece := unpacked.read(PIECE):

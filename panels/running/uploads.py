@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from panels.running.root import Page
 
 PATH = "/gradio_api/upload"
-MOST_FOLLOWED = 1000  # uploads whose progress is remembered
+MAX_FOLLOWED = 1000  # uploads whose progress is remembered
 LONGEST_ID = 200  # characters, of an upload whose progress is followed; the page sends 11
 
 
@@ -51,7 +51,7 @@ class UploadProgress(FileUploadProgress):
         self._signals.pop(upload_id, None)
 
     def _forget_oldest(self) -> None:
-        while len(self._signals) >= MOST_FOLLOWED:
+        while len(self._signals) >= MAX_FOLLOWED:
             self.stop_tracking(next(iter(self._signals)))
 
 
@@ -86,12 +86,12 @@ async def _store_uploads(page: Page, stored_files: KeptFiles, progress: UploadPr
     """Returns the paths of the files in a form."""
     max_bytes = stored_files.limits.file_mb << 20
     length = request.headers.get("content-length", "")
-    folder = stored_files.begin(present_visitor(), min(int(length[:20]), most_bytes) if length.isdecimal() else 0)
+    folder = stored_files.begin(current_visitor(), min(int(length[:20]), max_bytes) if length.isdecimal() else 0)
     complete, upload_id = False, request.query_params.get("upload_id", "")
     followed = 0 < len(upload_id) <= LONGEST_ID
     try:
         paths, moved, places = await upload_fn(
-            request, str(folder), most_bytes, upload_id or None, upload_progress=progress if followed else None
+            request, str(folder), max_bytes, upload_id or None, upload_progress=progress if followed else None
         )
         if not paths or moved or places:
             raise Refusal("the form has no files; expected one or several, each with the name files")

@@ -47,7 +47,7 @@ def _export(body: bytes, request: Request) -> Response:
     writer = find_format(request.query_params.get("format", ""))
     try:
         fields = parsed(body)
-        segments = tuple(_segment(each) for each in fields["segments"][:MOST_SEGMENTS])
+        segments = tuple(_segment(each) for each in fields["segments"][:MAX_SEGMENTS])
         text = join_texts([str(each) for each in fields["text"]])
         cell = ModelOnRuntime.parse(str(fields["model"]))
         seconds = _seconds(fields["seconds"])

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 TASKS = ("transcribe", "converse", "generate")
 DIFFERENCE, BOTH = "Difference", "Both"  # titles of what stands after the two sides
-MOST_SCENES = 4  # pairs of recording and model whose values are kept for one user
+MAX_SCENES = 4  # pairs of recording and model whose values are kept for one user
 SAMPLES = "assets/samples"  # the folder of the samples in this repository
 MISSING = {
     RECORDING: "there is no recording; add a file, record one, or click a sample",

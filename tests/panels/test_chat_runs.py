@@ -33,7 +33,7 @@ from tests.support.fake_panels import broken
 from workbench.core.errors import BadInput
 from workbench.core.visitors import Visitor, current_visitor, visited_by
 from workbench.session.conversation import AudioPiece
-from workbench.speech.replay import MOST_VALUES, Sound
+from workbench.speech.replay import MAX_VALUES, Sound
 
 SOUND = Sound(np.arange(-800, 800, dtype=np.int16), 16000)
 SAY = [{"role": "user", "content": "say three"}]
@@ -107,7 +107,7 @@ def test_half_a_character_in_a_bundle_reaches_the_page_as_a_question_mark() -> N
 
 
 def test_parcel_with_too_many_values_is_refused_before_it_is_read() -> None:
-    text = b"[" + b"," * MOST_VALUES
+    text = b"[" + b"," * MAX_VALUES
     with pytest.raises(BadInput, match="more than 2,097,152 values"):
         unpack(struct.pack("<I", len(text)) + text)
 

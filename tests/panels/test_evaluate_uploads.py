@@ -213,7 +213,7 @@ def test_packed_upload_that_unpacks_into_too_much_is_refused(
 
 def test_only_the_first_rows_of_a_list_are_read_before_the_run(tmp_path: Path) -> None:
     file = tmp_path / "list.jsonl"
-    file.write_text("{}\n" * (corpus.MOST_ROWS - 1))
+    file.write_text("{}\n" * (corpus.MAX_ROWS - 1))
     assert "no row that can be used" in first_fault_html(check_upload, [str(file)])
-    file.write_text("{}\n" * 100 * corpus.MOST_ROWS)
+    file.write_text("{}\n" * 100 * corpus.MAX_ROWS)
     assert not first_fault_html(check_upload, [str(file)])

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from panels.transcribe.live import live_files
-from workbench.serving.routes.bodies import MOST_VALUES
+from workbench.serving.routes.bodies import MAX_VALUES
 from workbench.text.exports import FORMATS
 
 SEGMENT = {"start": 0.5, "end": 1.5, "text": "three seven"}
@@ -52,5 +52,5 @@ def test_body_without_a_transcript_is_refused(http: TestClient, changed: dict[st
 
 
 def test_body_with_too_many_values_is_refused_before_it_is_read(http: TestClient) -> None:
-    answer = http.post("/live/export?format=srt", content=b"[" + b"," * MOST_VALUES)
+    answer = http.post("/live/export?format=srt", content=b"[" + b"," * MAX_VALUES)
     assert answer.status_code == 400 and "more than 524,288 values" in answer.json()["error"]

@@ -24,7 +24,7 @@ from websockets.sync.client import connect
 
 from tests.support.waits import until
 from workbench.serving import http_protocol, unread_answers
-from workbench.serving.http_protocol import MOST_SMALL_CHUNKS, BoundedHttpProtocol
+from workbench.serving.http_protocol import MAX_SMALL_CHUNKS, BoundedHttpProtocol
 
 LONG = 0.6  # seconds; longer than a header may take in these tests
 ANSWER_BYTES = 48 << 20  # more than the system keeps for a connection

@@ -99,7 +99,7 @@ HOSTILE = {
     "no json": (with_file("chat.json", b"{"), "is not JSON"),
     "not a number": (with_file("chat.json", b'{"a": NaN}'), "is not JSON"),
     "deep": (with_file("chat.json", b"[" * 100_000), "is not JSON"),
-    "too many values": (with_file("chat.json", b"[" + b"," * replay.MOST_VALUES), "has more than 2,097,152 values"),
+    "too many values": (with_file("chat.json", b"[" + b"," * replay.MAX_VALUES), "has more than 2,097,152 values"),
     "a list": (with_file("chat.json", b"[]"), "is not a JSON object"),
     "another format": (replay_json(format="else"), f"expected the format {FORMAT}"),
     "no turns": (replay_json(turns=None), "has no list of turns"),

@@ -27,7 +27,10 @@ def samples_and_rate(source: Any) -> tuple[np.ndarray, int]:
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
         raise BadInput(f"samples of shape (n,) or (n, channels) are expected, not {array.shape}")
     if array.ndim == 2 and array.shape[0] < array.shape[1]:
-        raise BadInput(f"samples of shape (n, channels) are expected, and {array.shape} has more channels than samples")
+        raise BadInput(
+            f"samples of shape (n, channels) are expected, and {array.shape} has more channels than samples; transpose "
+            "them if the channels come first"
+        )
     if array.dtype.name not in INTEGER_SCALE and array.dtype.kind != "f":
         raise BadInput(f"samples are float or {', '.join(INTEGER_SCALE)}, not {array.dtype.name}")
     return array, int(rate)

@@ -151,7 +151,7 @@ def _first_differing_row(measures: Measures, limit: float, unit: str) -> str | N
     errors = measures.by_position
     differing = errors > _EQUAL_SHARE * errors.max(initial=0.0)
     first = int(differing.argmax())
-    if first < _LEAST_EQUAL or differing[first:].mean() < _NEARLY_ALL:
+    if first < _MIN_EQUAL or differing[first:].mean() < _NEARLY_ALL:
         return None
     if errors[first] < _JUMP * errors[:first].max():  # the error has only grown
         return None
@@ -232,7 +232,7 @@ def _items(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
         items = candidate.transpose(axes)
         count, length, items_width = items.shape
         is_one_item = count == 1 and (rows == length or order == "item, channel, row")  # has a simpler rule
-        if items_width != width or count > _MOST_ITEMS or rows > length or is_one_item:
+        if items_width != width or count > _MAX_ITEMS or rows > length or is_one_item:
             continue
         padding = length - rows
         for item in range(count):

@@ -116,7 +116,7 @@ class Recordings:
     def _archive(self, path: str) -> _Archive | SoundTable:
         if path not in self._archives:
             self._archives[path] = (SoundTable if path.lower().endswith(PARQUET) else _Archive)(path)
-            while len(self._archives) > MOST_OPEN:
+            while len(self._archives) > MAX_OPEN:
                 self._archives.popitem(last=False)[1].close()
         self._archives.move_to_end(path)
         return self._archives[path]

@@ -19,7 +19,7 @@ from workbench.formats.thrift_values import LONGEST, Struct, ThriftReader
 
 NO_PYARROW = "Parquet files need pyarrow, which is not installed: pip install pyarrow"
 OLDEST = 18  # of pyarrow; long before it, a file could run code
-LEAST_ROW = 32  # bytes of the file for each of its rows, on average
+MIN_ROW = 32  # bytes of the file for each of its rows, on average
 BUFFER = 1 << 20  # bytes that are read at a time
 MAGIC = b"PAR1"  # at both ends of a file
 # The numbers of fields of the footer, of a row group, of a column in it, of its statistics, and of a page's header.
@@ -92,7 +92,7 @@ class ParquetFile:
             """The number of rows of each row group."""
             self._chunks = [list(map(_chunk, each[_COLUMNS])) for each in groups]
             self.rows = sum(self.groups)
-            if min(self.groups, default=0) < 0 or self.rows * LEAST_ROW > size:
+            if min(self.groups, default=0) < 0 or self.rows * MIN_ROW > size:
                 raise BadInput(f"{name} has {size} bytes, too few for the {self.rows} rows that it claims to hold")
             self.schema = self._opened().schema_arrow
             """The columns, as pyarrow describes them."""

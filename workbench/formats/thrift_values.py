@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, BinaryIO
 
 LONGEST = 1 << 24  # bytes of a struct
-MOST_VALUES = 1 << 21  # in a struct
+MAX_VALUES = 1 << 21  # in a struct
 DEEPEST = 32  # structs and lists inside each other
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 Struct = dict[int, Any]
@@ -34,8 +34,8 @@ class ThriftReader:
 
     def _value(self, kind: int, depth: int) -> Any:
         self._values += 1
-        if self._values > MOST_VALUES:
-            raise ValueError(f"a struct has more than {MOST_VALUES} values")
+        if self._values > MAX_VALUES:
+            raise ValueError(f"a struct has more than {MAX_VALUES} values")
         if kind in (_I16, _I32, _I64):
             return self._signed()
         if kind == _BINARY:

@@ -25,8 +25,8 @@ from workbench.speech.chat_form import FORMAT, check_chat, numbered_sounds
 
 LARGEST_FILE = 64 << 20  # bytes of the zip file
 LARGEST_CONTENT = 256 << 20  # bytes of all that is inside, unpacked
-MOST_FILES = 1000
-MOST_VALUES = 1 << 21  # in the JSON of a conversation: the ids of an hour of speech
+MAX_FILES = 1000
+MAX_VALUES = 1 << 21  # in the JSON of a conversation: the ids of an hour of speech
 CHAT, ABOUT = "chat.json", "README.txt"
 SOUND = re.compile(r"audio/[0-9]{3,4}\.wav")
 ABOUT_TEXT = """A conversation with a speech model, saved by the Speech Workbench.
@@ -203,8 +203,8 @@ def _json(content: bytes) -> dict[str, Any]:
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
 
-    if count_values(content) > MOST_VALUES:
-        raise BadInput(f"{CHAT} in the zip file has more than {MOST_VALUES:,} values, the most that are read")
+    if count_values(content) > MAX_VALUES:
+        raise BadInput(f"{CHAT} in the zip file has more than {MAX_VALUES:,} values, the most that are read")
     try:
         found = json.loads(content, parse_constant=refuse)
     except (ValueError, RecursionError) as error:

@@ -24,7 +24,7 @@ from panels.running import leaving
 from panels.running.call_status import with_fitting_status
 from panels.running.error_boundary import page_error
 from panels.running.json_bodies import JsonBodies
-from panels.running.uploads import MOST_FOLLOWED, UploadProgress
+from panels.running.uploads import MAX_FOLLOWED, UploadProgress
 from tests.panels.attacks.attacker import META, transcribe
 from tests.support.coroutines import finished
 from workbench.core.errors import BadInput, Busy
@@ -200,7 +200,7 @@ def test_questions_for_the_progress_of_unknown_uploads_take_no_memory(client: ht
 
     async def ask() -> int:
         progress = UploadProgress()
-        asking = [asyncio.create_task(progress.is_tracked(str(number))) for number in range(3 * MOST_FOLLOWED)]
+        asking = [asyncio.create_task(progress.is_tracked(str(number))) for number in range(3 * MAX_FOLLOWED)]
         progress.track("begun")
         assert await progress.is_tracked("begun") and not progress.is_done("begun")
         await asyncio.sleep(0)
@@ -210,4 +210,4 @@ def test_questions_for_the_progress_of_unknown_uploads_take_no_memory(client: ht
         progress.stop_tracking("begun")
         return len(progress._signals)
 
-    assert finished(ask()) <= MOST_FOLLOWED
+    assert finished(ask()) <= MAX_FOLLOWED

@@ -26,14 +26,14 @@ from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, relati
 from workbench.compare.guesses.rotations import BASES, LAYOUT_WORDS, LAYOUTS, SHIFTS, Complex, base_of
 from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
 
-_MOST_WEIGHTS = 1 << 24  # of a layer, for which the attention is computed again
+_MAX_WEIGHTS = 1 << 24  # of a layer, for which the attention is computed again
 _FEW_ROWS, _FEW_HEADS = 12, 2  # on which each guess is tried first
 _LONGEST_CHUNK = 64
 _SLACK = 8  # rows before the first visible difference where a mask or a position may begin to differ
 _POWERS = np.linspace(-6, 6, 49)  # of 2, which are tried as a factor of the scores
 _HALVINGS = 40  # steps in which the factor is found
 _DETERMINED = 1.01  # a fitted factor that is off by this no longer fits
-_LEAST_FOREIGN = 4  # rows that show the values of foreign keys
+_MIN_FOREIGN = 4  # rows that show the values of foreign keys
 Tried = Iterator[tuple[str, Attention]]
 
 
@@ -44,7 +44,7 @@ def context(scene: Scene) -> Iterator[Guess]:
     reference, right = pair
     (rows, heads, _), keys, as_weights = reference.q.shape, len(reference.k), scene.part == "weights"
     shape = (heads, rows, keys) if as_weights else (rows, heads * reference.v.shape[2])
-    if heads * rows * keys > _MOST_WEIGHTS or scene.reference.shape != shape:
+    if heads * rows * keys > _MAX_WEIGHTS or scene.reference.shape != shape:
         return  # too large, or the stages of another program, which have other heads than these
     probe = _Probe(scene, heads, as_weights)
     masks = (all_keys, earlier_keys) if rows == keys else (all_keys,)
@@ -258,7 +258,7 @@ def _foreign(scene: Scene, right: Attention) -> Iterator[Guess]:
 
     Each row then lies on the line from the right context to that value. The value is where the lines of a head meet.
     """
-    if len(scene.candidate) < _LEAST_FOREIGN or right.v.shape[2] < _LEAST_FOREIGN:
+    if len(scene.candidate) < _MIN_FOREIGN or right.v.shape[2] < _MIN_FOREIGN:
         return
     heads = right.q.shape[1]
     p = right.context(np.arange(len(scene.candidate))).reshape(len(scene.candidate), heads, -1)
@@ -268,7 +268,7 @@ def _foreign(scene: Scene, right: Attention) -> Iterator[Guess]:
     for head in range(heads):
         difference = c[:, head] - p[:, head]
         lengths = np.linalg.norm(difference, axis=1, keepdims=True)
-        if np.count_nonzero(lengths > 0.01 * lengths.max(initial=0.0)) < _LEAST_FOREIGN:
+        if np.count_nonzero(lengths > 0.01 * lengths.max(initial=0.0)) < _MIN_FOREIGN:
             return
         directions = difference / np.where(lengths, lengths, 1.0)
         squares = np.square(lengths)  # long lines show their direction best

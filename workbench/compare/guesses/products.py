@@ -25,8 +25,8 @@ _INPUTS = {
 }  # fmt: skip
 """What enters the linear layer behind a stage."""
 _ENTERS_LOGITS = ("llm.norm", "decoder.output", "encoder.output")
-_MOST_SHOWING = 64  # channels of a stage that show which column differs
-_LEAST_ROWS = 12  # which show a column, or a constant for each channel
+_MAX_SHOWING = 64  # channels of a stage that show which column differs
+_MIN_ROWS = 12  # which show a column, or a constant for each channel
 
 
 def input_of(scene: Scene) -> tuple[str, np.ndarray, np.ndarray] | None:
@@ -45,7 +45,7 @@ def input_of(scene: Scene) -> tuple[str, np.ndarray, np.ndarray] | None:
 
 def products(scene: Scene) -> Iterator[Guess]:
     """Yields products with another weight whose bias is the right one, and those with one wrong column."""
-    if scene.part not in PRODUCTS or scene.reference.ndim < 2 or len(scene.reference) < _LEAST_ROWS:
+    if scene.part not in PRODUCTS or scene.reference.ndim < 2 or len(scene.reference) < _MIN_ROWS:
         return
     r, c = table(scene.reference), table(scene.candidate)
     if not (np.isfinite(r).all() and np.isfinite(c).all()):
@@ -89,7 +89,7 @@ def _one_column(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     difference = c - r
     sizes = np.linalg.norm(x, axis=0)
     with np.errstate(all="ignore"):
-        most = np.argsort(np.linalg.norm(difference, axis=0))[-_MOST_SHOWING:]
+        most = np.argsort(np.linalg.norm(difference, axis=0))[-_MAX_SHOWING:]
         shares = np.nan_to_num(np.square(x.T @ difference[:, most]).sum(axis=1) / np.square(sizes))
     channel = int(shares.argmax())
     column = x[:, channel] @ difference / max(float(np.square(sizes[channel])), 1e-300)

@@ -16,7 +16,7 @@ from workbench.compare.guesses.rotations import (
     BASES,
     LAYOUT_WORDS,
     LAYOUTS,
-    LEAST_RATE,
+    MIN_RATE,
     SAME_ANGLES,
     SHIFTS,
     Complex,
@@ -27,7 +27,7 @@ from workbench.compare.guesses.rotations import (
 )
 from workbench.trace.step_names import step_and_stage
 
-_MOST_CACHE_SHIFT = 9  # a shift in a row of a cache is tried if it is smaller, or leads to position 0
+_MAX_CACHE_SHIFT = 9  # a shift in a row of a cache is tried if it is smaller, or leads to position 0
 
 
 def rotary(scene: Scene) -> Iterator[Guess]:
@@ -96,7 +96,7 @@ def rotary(scene: Scene) -> Iterator[Guess]:
             yield guess("RoPE base", f"RoPE has the base {base:.0f}, {reference_clause}", rotations)
     yield from _partial(scene, layout, candidate_input, rates, reference_base)
     # Fast pairs may have turned by more than half a circle in a row, and slow ones show too few digits.
-    measurable = (np.abs(rates) > LEAST_RATE) & (np.abs(rates) < 1.5)
+    measurable = (np.abs(rates) > MIN_RATE) & (np.abs(rates) < 1.5)
     if measurable.any():
         times = np.angle(candidate_angles[1] * candidate_angles[0].conj())[measurable] / rates[measurable]
         for digits in (2, 4):
@@ -178,7 +178,7 @@ def _of_cache(scene: Scene) -> Iterator[Guess]:
     if not len(places) or not is_few(places, len(r)):
         return
     first, pairs = int(places[0]), r.shape[2] // 2
-    shifts = dict.fromkeys((*SHIFTS, *(sign * n for n in range(3, _MOST_CACHE_SHIFT) for sign in (1, -1)), -first))
+    shifts = dict.fromkeys((*SHIFTS, *(sign * n for n in range(3, _MAX_CACHE_SHIFT) for sign in (1, -1)), -first))
     for paired, unpaired in LAYOUTS.values():
         for base, shift in product(BASES, (each for each in shifts if each)):
             factors = np.exp(1j * shift * base ** (-np.arange(pairs) / pairs))

@@ -14,7 +14,7 @@ from workbench.compare.guesses.guess import is_close
 
 BASES = (10000.0, 500000.0, 1000000.0, 100000.0, 50000.0, 20000.0, 5000000.0, 1000.0)
 SHIFTS = (1, -1, 2, -2)
-LEAST_RATE = 1e-3  # radians in a row that can be read off
+MIN_RATE = 1e-3  # radians in a row that can be read off
 SAME_ANGLES = 1e-4
 Complex = np.ndarray
 """[rows, heads, pairs]: the two channels of a pair as one complex number."""
@@ -24,7 +24,7 @@ def round_bases(angles: Complex) -> list[float]:
     """Returns round numbers near the base that the angles of the first two rows show; empty if they show none."""
     rates = np.angle(angles[1] * angles[0].conj())
     pairs = len(rates)
-    measurable = np.flatnonzero((rates > LEAST_RATE) & (np.arange(pairs) > 0))
+    measurable = np.flatnonzero((rates > MIN_RATE) & (np.arange(pairs) > 0))
     if not len(measurable):
         return []
     base = float(np.exp(np.median(-np.log(rates[measurable]) * pairs / measurable)))

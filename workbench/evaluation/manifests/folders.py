@@ -34,7 +34,7 @@ WAV, BESIDE_WAV = "wav", "transcript"  # AISHELL: the folder of its recordings, 
 TIMIT_LABELS = (".PHN", ".phn", ".WRD", ".wrd")  # endings of files beside a recording of TIMIT
 TIMIT_SAMPLES = re.compile(r"\s*[0-9]+ +[0-9]+ +")
 """The numbers of the first and the last sample, which begin each text of TIMIT: `0 63488 She had`."""
-MOST_NAMED = 12  # lists that an error names
+MAX_NAMED = 12  # lists that an error names
 LIBRISPEECH = re.compile(r"([0-9]+)(?:[-_][0-9]+){2,3}")
 """The names in LibriSpeech, MLS and LibriTTS: the speaker, the chapter or book, and one or two numbers."""
 

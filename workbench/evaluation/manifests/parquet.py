@@ -31,7 +31,7 @@ from workbench.formats.parquet_files import ParquetFile, parquet_errors, parquet
 BATCH = 256  # rows that are read at a time
 LARGEST_PAGE = 1 << 27  # bytes; of a column without sound
 LONGEST_NAME = 150  # characters of the name that a recording had as a file
-MOST_NAMED = 12  # splits that an error names
+MAX_NAMED = 12  # splits that an error names
 OF_A_PART = ("offset", "duration", "end", "channel")
 """These say where the sound in a row was cut from, as in GigaSpeech and AMI, not what part of it counts."""
 _PART = re.compile(r"(.*?)(?:(?:^|[-_.])[0-9]+(?:-of-[0-9]+)?(?:-[0-9a-f]{16})?)?", re.DOTALL)
@@ -69,8 +69,8 @@ def _of_split(names: Sequence[str], split: str | None, root: str) -> list[str]:
     found = [each for each in splits if split is None or split in (each, each.rpartition("/")[2])]
     if len(found) != 1:
         listed = sorted(splits)
-        omitted = [f"{len(listed) - MOST_NAMED} more"] if len(listed) > MOST_NAMED else []
-        have = f"{root} holds the split{'s' * (len(listed) > 1)} {enumerated([*listed[:MOST_NAMED], *omitted])}"
+        omitted = [f"{len(listed) - MAX_NAMED} more"] if len(listed) > MAX_NAMED else []
+        have = f"{root} holds the split{'s' * (len(listed) > 1)} {enumerated([*listed[:MAX_NAMED], *omitted])}"
         if split is not None and not found:
             raise BadInput(f"{have}, and none called {split!r:.80}")
         raise BadInput(f"{have}; choose one with --split, or give only its files")

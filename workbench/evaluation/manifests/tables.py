@@ -23,7 +23,7 @@ from workbench.evaluation.manifests.found import (
 from workbench.evaluation.places import SOUNDS
 
 DELIMITERS = (",", "\t", ";", "|")  # the first one that the first line has
-MOST_LINES = 100  # lines of one row, whose text may hold line breaks
+MAX_LINES = 100  # lines of one row, whose text may hold line breaks
 CLIPS = "clips/"  # where Common Voice's recordings lie, which its lists do not say
 COMMON_VOICE = {"client_id", "path", "sentence"}
 

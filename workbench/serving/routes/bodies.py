@@ -27,7 +27,7 @@ from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
 MAX_FIELDS = 200
 PIECE = 1 << 20
-MOST_VALUES = 1 << 19  # in a text of JSON
+MAX_VALUES = 1 << 19  # in a text of JSON
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped surrogate; a character needs two
 
 
@@ -65,8 +65,8 @@ def too_large(limit: int) -> Refusal:
 
 def check_values(*pieces: bytes | bytearray | str) -> None:
     """Raises `Refusal` for a JSON text in pieces that has too many values."""
-    if count_values(*pieces) > MOST_VALUES:
-        raise Refusal(f"the request has more than {MOST_VALUES:,} values, the most that this server reads", status=413)
+    if count_values(*pieces) > MAX_VALUES:
+        raise Refusal(f"the request has more than {MAX_VALUES:,} values, the most that this server reads", status=413)
 
 
 def parsed(content: str | bytes | bytearray) -> Any:

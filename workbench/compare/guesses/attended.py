@@ -120,8 +120,8 @@ def entering(scene: Scene, mask: Mask) -> tuple[Attention, Attention] | None:
         if name is None or scene.reference_stages[name].ndim != 3:
             return None
         reference, candidate = _both(scene, name)
-        if name not in scene.before and name.endswith("_rope") and (rotation := _rotation(scene, name, reference)):
-            rotations.append(rotation)
+        if name not in scene.before and name.endswith("_rope") and (turned := _rotation(scene, name, reference)):
+            rotations.append(turned)
         if reference.shape != candidate.shape:
             return None
         sides.append((reference, candidate))

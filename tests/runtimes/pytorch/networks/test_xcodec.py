@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from tests.support.gguf_audio import codec_settings, codec_tensors, drawn_codec
 from tests.support.tiny_speechlm import ACOUSTIC, CODES, SEMANTIC, STREAMS, write_codec
 from workbench.core.errors import BadInput
 from workbench.families.language.directory import read_json
@@ -75,6 +77,17 @@ def test_encoded_codes_equal_transformers(codec: Xcodec, plain: transformers.Xco
     np.testing.assert_array_equal(actual[:common], expected[:common])
     assert (actual[common:] == actual[common - 1]).all()
     assert len(np.unique(actual)) > 1
+
+
+@pytest.mark.parametrize("semantic", [{"model_type": "wavlm"}, {"conv_pos_batch_norm": True}])
+def test_codes_of_other_semantic_models_equal_transformers(semantic: dict[str, Any]) -> None:
+    settings = codec_settings(semantic=semantic)
+    network = drawn_codec(settings)
+    codec = Xcodec(settings, codec_tensors(network), 3, CPU, "it")
+    wave = noise(8000)
+    with torch.no_grad():
+        expected = network.encode(torch.from_numpy(wave)[None, None]).audio_codes[0].T.numpy()
+    np.testing.assert_array_equal(codec.encode(wave), expected[:, :3])
 
 
 def test_fewer_streams_are_the_first_codebooks(directory: Path, codec: Xcodec) -> None:

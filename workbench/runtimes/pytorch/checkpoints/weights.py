@@ -179,7 +179,7 @@ def check_tensors(
     """Returns `required`, a network's tensors, if `tensors` has all of them and no others, in the right shapes.
 
     The other arguments are those of `load_into`. Values are not checked. Raises `BadInput` that names the first
-    missing, extra or misshapen tensor, or one that holds no floating-point numbers.
+    missing, extra or misshapen tensor, or one that holds no floating-point numbers where the network has them.
     """
     missing = [name for name in required if name not in tensors]
     if missing:
@@ -201,7 +201,10 @@ def check_tensors(
             f"{where}: tensor {misshapen[0]} has shape {found}{_more_note(misshapen)}; "
             f"{described_in} and vocabulary call for {expected}"
         )
-    without_floats = [name for name in required if not tensors[name].is_floating_point()]
+    # A network may count in whole numbers, as a batch norm does.
+    without_floats = [
+        name for name, value in required.items() if value.is_floating_point() > tensors[name].is_floating_point()
+    ]
     if without_floats:
         raise BadInput(
             f"{where}: tensor {without_floats[0]} holds {tensors[without_floats[0]].dtype}; expected floating point"

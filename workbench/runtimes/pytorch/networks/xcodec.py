@@ -6,6 +6,7 @@ first recording. This file knows no language model.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import BadInput, message_of
-from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
+from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights, without_packing
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.speech.codec_input import check_branches, check_codes, of_length, whole_frames
@@ -97,7 +98,10 @@ class Xcodec:
             described_in="its configuration",
             loaded_globs=globs,
         )
-        finalise_weights(network, self.device, *self._files)
+        # WavLM's attention multiplies by the weights of its linear layers itself.
+        reads_weights = network.config.semantic_model_config.model_type == "wavlm"
+        with without_packing() if reads_weights else contextlib.nullcontext():
+            finalise_weights(network, self.device, *self._files)
         return network
 
     @cached_property

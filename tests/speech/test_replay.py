@@ -62,6 +62,12 @@ def test_replay_bundle_round_trips_conversation_and_audio() -> None:
     assert json.loads(files["chat.json"])["turns"][0]["answers"][0]["sound"] == "audio/001.wav"
 
 
+def test_bundle_that_was_unpacked_and_zipped_again_is_read() -> None:
+    files = files_of(write_bundle(chat(), SOUNDS, {}))
+    back, sounds = read_bundle(zipped({"audio/": b"", **dict(sorted(files.items()))}))
+    assert back["turns"] == chat()["turns"] and len(sounds) == len(SOUNDS)
+
+
 def test_half_a_character_in_a_title_does_not_prevent_saving() -> None:
     back, _ = read_bundle(write_bundle(chat(title="hi \ud83d"), SOUNDS, {}))
     assert back["title"] == "hi ?"

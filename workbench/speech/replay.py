@@ -180,7 +180,7 @@ def _names(archive: zipfile.ZipFile) -> list[str]:
         raise BadInput(
             f"the zip file unpacks to {size >> 20} MB; a replay bundle has {LARGEST_CONTENT >> 20} MB at most"
         )
-    names = [entry.filename for entry in entries]
+    names = [entry.filename for entry in entries if not entry.is_dir()]  # programs that zip again add the folder
     unexpected = [name for name in names if name not in (CHAT, ABOUT) and not SOUND.fullmatch(name)]
     if unexpected or len(set(names)) < len(names):
         example = unexpected[0] if unexpected else "one name twice"

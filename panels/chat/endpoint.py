@@ -123,6 +123,8 @@ def with_recordings(messages: Any, audio: Sequence[str] = ()) -> tuple[Mapping[s
         recordings = [{"type": "audio", "audio": str(Path(path).absolute())} for path in audio]
         last = found.pop() if found and isinstance(found[-1], dict) and found[-1].get("role") == "user" else {}
         content = last.get("content") or []
+        if not isinstance(content, (str, list)):
+            return (*found, last)  # the check of the messages says what is wrong with it
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
         _refuse_paths([{"content": parts}])
         return (*_refuse_paths(found), {"role": "user", "content": [*parts, *recordings]})

@@ -20,6 +20,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from panels.chat import live, routes
 from panels.chat.catalogue import catalogue
+from panels.chat.endpoint import with_recordings
 from panels.chat.request import Column, read_request
 from panels.chat.routes import chat_routes
 from panels.chat.run import answer_columns
@@ -33,6 +34,7 @@ from tests.support.fake_panels import broken
 from workbench.core.errors import BadInput
 from workbench.core.visitors import Visitor, current_visitor, visited_by
 from workbench.session.conversation import AudioPiece
+from workbench.session.messages import check_messages
 from workbench.speech.replay import MAX_VALUES, Sound
 
 SOUND = Sound(np.arange(-800, 800, dtype=np.int16), 16000)
@@ -380,3 +382,9 @@ def test_fake_speaker_streams_the_audio_of_its_answer(registry: FakeChatRegistry
     events = list(speaker.converse_stream(SAY, max_audio_rows=5))
     samples = np.concatenate([event.samples for event in events if isinstance(event, AudioPiece)])
     np.testing.assert_array_equal(samples, events[-1].audio)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("content", [5, {"type": "text", "text": "x"}])
+def test_recording_of_a_script_beside_a_malformed_content_raises_one_line_error(content: Any) -> None:
+    with pytest.raises(BadInput, match="the content of message 1 is of type "):
+        check_messages(with_recordings([{"role": "user", "content": content}], ["a.wav"]))

@@ -1,4 +1,4 @@
-"""A dash in place of a recording reads its bytes from standard input, in any supported audio format."""
+"""A dash in place of a recording or a text reads standard input, in any supported audio format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import soundfile
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.cli import standard_input
 from workbench.cli.commands import main
-from workbench.cli.standard_input import recording_paths
+from workbench.cli.standard_input import read_prompt, recording_paths
 from workbench.core.errors import BadInput, Unavailable
 from workbench.trace.trace import Trace
 
@@ -154,3 +154,10 @@ def test_standard_input_is_not_read_without_a_dash(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("sys.stdin", None)
     with recording_paths(["a.wav", "b.wav"]) as paths:
         assert paths == ["a.wav", "b.wav"]
+
+
+@pytest.mark.parametrize("content", [b"one\ntwo\n", b"\xef\xbb\xbfone\r\ntwo\r\n", b"one\r\ntwo"])
+def test_prompt_of_a_file_that_was_made_on_windows_is_the_same(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As Python opens standard input on Linux: it translates no line break.
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="\n"))
+    assert read_prompt("-") == "one\ntwo"

@@ -18,13 +18,16 @@ _EXAMPLE = "cat talk.wav | workbench transcribe - --model M"
 
 
 def read_prompt(prompt: str) -> str:
-    """Returns the prompt; a dash reads it from standard input, without the line break at its end."""
+    """Returns the prompt; a dash reads it from standard input, without the line break at its end.
+
+    As in files, a byte order mark at the beginning is left out, and lines may end as on Windows.
+    """
     if prompt != DASH:
         return prompt
     if sys.stdin is None or sys.stdin.closed:
         raise BadInput("standard input is closed; expected a text, as in: workbench generate - --model M < prompt.txt")
     try:
-        return sys.stdin.read().removesuffix("\n")
+        return sys.stdin.read().removeprefix("\ufeff").replace("\r\n", "\n").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise BadInput(f"the prompt on stdin is not {error.encoding} text: {error.reason}") from error
 

@@ -28,6 +28,7 @@ from workbench.compare.guesses.filter_bank import filter_banks
 from workbench.compare.guesses.functions import activations, caps, functions, gates
 from workbench.compare.guesses.guess import FILTER_BANK, Guess, Hint, Scene, remainder_clause, remaining, units_of
 from workbench.compare.guesses.heads import fused
+from workbench.compare.guesses.linear import LinearLayers, linear
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
 from workbench.compare.guesses.positions import positions
@@ -54,6 +55,7 @@ _COARSE_ROUNDINGS = 4  # the same of a coarser type, which rounds results and no
 _EARLIER_FACTOR = 4.0  # times the largest error of the stages before
 _MAX_STAGES = 8  # of an isolated run
 _NUMBERS = ("numbers", "logits")
+_VAGUE = ("constant of each channel",)  # kinds of which the weights may show the cause
 
 _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     other_stages,
@@ -75,6 +77,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     positions,
     scales,
     norm_weights,
+    linear,
     channel_scales,
     lambda scene: chain(extra_norms(scene), row_scales(scene)),  # a norm nearly undoes a factor of a few rows
     addends,
@@ -133,6 +136,7 @@ def with_hints(
     reference: Trace,
     candidate: Trace,
     sound: Callable[[], np.ndarray | None] | None = None,
+    layers: LinearLayers | None = None,
 ) -> Comparison:
     """Returns the comparison with an explanation of its first bad stage, if there is one.
 
@@ -142,6 +146,7 @@ def with_hints(
     Args:
         noise: the report on the same traces; it says what rounding explains, and it may find an earlier stage.
         sound: returns the samples that both sides heard, mono with full scale 1 at 16 kHz, if they are known.
+        layers: returns linear layers of the reference.
     """
     bugs = {each.stage for each in noise.bugs} if noise else set[str]()
     noise_stages = noise.noise if noise else frozenset[str]()
@@ -153,7 +158,9 @@ def with_hints(
     if not explained_stages:
         return comparison
     reference = cut_like(reference, candidate)
-    changed = {each.stage: _hinted(each, comparison, noise, reference, candidate, sound) for each in explained_stages}
+    changed = {
+        each.stage: _hinted(each, comparison, noise, reference, candidate, sound, layers) for each in explained_stages
+    }
     return replace(comparison, stages=tuple(changed.get(each.stage, each) for each in comparison.stages))
 
 
@@ -164,10 +171,12 @@ def _hinted(
     reference: Trace,
     candidate: Trace,
     sound: Callable[[], np.ndarray | None] | None,
+    layers: LinearLayers | None,
 ) -> StageComparison:
     samples = sound() if sound and each.stage == FILTER_BANK else None
     if each.explanation and samples is None:
-        if each.explanation.remaining <= _allowed(each, comparison, noise):
+        is_vague = layers is not None and each.explanation.kind in _VAGUE
+        if each.explanation.remaining <= _allowed(each, comparison, noise) and not is_vague:
             return each
         # Without float64, more counted as rounding than it explains here.
         limit, units = each.limits.relative_l2, units_of(each.stage, len(each.shapes[0]))
@@ -193,6 +202,7 @@ def _hinted(
         lacking=tuple(entry for entry in comparison.only_reference if kind_of(entry, reference[entry]) in _NUMBERS),
         roundoff=comparison.tolerances.preset.roundoff,
         inputs_of=comparison.inputs,
+        layers=layers,
         samples=samples,
     )
     new_hint = explain(scene, each.numbers.relative_l2 if each.numbers else math.inf)

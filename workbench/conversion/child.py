@@ -2,9 +2,11 @@
 
 Its input is JSON with the directory and the family. A conversion to GGUF also gives the quantization and the names of
 the file in every type; a request for sizes only omits them. A conversion for vLLM gives the directory to write as
-`served`, and a comparison gives the GGUF file as `checked`. The process writes lines of JSON: {"fraction", "sentence"}
-for progress; at the end {"sizes", "outside", "path"} (for vLLM without sizes; for a comparison {"outside", "report"}),
-or {"error", "sentence"}. When its stdin closes, the caller has gone: the process deletes unfinished files and ends.
+`served`, and a comparison gives the GGUF file as `checked`. A request for linear layers gives the stages behind them as
+`layers`, and the file of arrays to write as `out`. The process writes lines of JSON: {"fraction", "sentence"} for
+progress; at the end {"sizes", "outside", "path"} (for vLLM without sizes; for a comparison {"outside", "report"}; for
+layers {"outside"}), or {"error", "sentence"}. When its stdin closes, the caller has gone: the process deletes
+unfinished files and ends.
 """
 
 from __future__ import annotations
@@ -82,6 +84,8 @@ def _run(request: dict[str, Any], say: OnProgress) -> dict[str, Any]:
             "outside": [],
             "report": check_file(directory, request["family"], Path(request["checked"]), say).to_dict(),
         }
+    if "layers" in request:
+        return _write_layers(directory, request["family"], request["layers"], Path(request["out"]))
     plans = plans_of(directory, request["family"])
     from workbench.conversion.writer import write  # after the check for missing packages
 
@@ -106,6 +110,18 @@ def _serve(directory: Path, family: str, out: Path, say: OnProgress) -> dict[str
 
     write_directory(model, out, say)
     return {"outside": directories_outside(model.sources, directory), "path": str(out)}
+
+
+def _write_layers(directory: Path, family: str, stages: list[str], out: Path) -> dict[str, Any]:
+    import numpy as np
+
+    from workbench.conversion.linear_layers import linear_layers
+
+    layers = linear_layers(directory, family, stages)
+    np.savez(
+        out, **{f"{stage}.{kind}": x for stage, each in layers.items() for kind, x in zip(("weight", "bias"), each)}
+    )
+    return {"outside": []}
 
 
 def directories_outside(sources: Iterable[Path], directory: Path) -> list[str]:

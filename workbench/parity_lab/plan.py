@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.artifacts.linear_layers import CheckpointLayers
 from workbench.compare.noise.spread import ORDERS
 from workbench.compare.presets import find_preset, read_rules
 from workbench.core.caller import Caller
@@ -23,6 +24,7 @@ from workbench.parity_lab.source_name import source_name
 from workbench.parity_lab.tracer import TraceRequest
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
+from workbench.registry.sources import local_checkpoint
 from workbench.registry.weights import check_quantization
 from workbench.session.values import CONVERSATION, RECORDING, AudioSource, Prompt
 from workbench.text.prompts import check_prompt, messages_of
@@ -91,7 +93,9 @@ def plan_run(
     StageFilter(how.stages, is_recorded=True)
     rules, preset = read_rules(how.rules), find_preset(how.preset) if how.preset else None
     recording = source if isinstance(source, (str, Path, tuple)) and family.input == RECORDING else None
-    judge = Judge(how.stages, preset, rules, how.force, how.several, recording)
+    checkpoint = None if how.several or card.kind == "gguf" else local_checkpoint(card)
+    layers = CheckpointLayers(checkpoint, card.family) if checkpoint else None
+    judge = Judge(how.stages, preset, rules, how.force, how.several, recording, layers)
     settings: dict[str, Any] = dict(how.settings or {})
     reference_side = read_side(reference, options_class, card.id).with_default(**settings)
     reference_side = reference_side.with_default(

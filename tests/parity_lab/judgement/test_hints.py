@@ -19,6 +19,7 @@ from workbench.parity_lab import run_parity, write_page
 from workbench.parity_lab.judgement.judging import Judge
 from workbench.parity_lab.judgement.sources import Sources
 from workbench.parity_lab.outcome import Computed
+from workbench.registry.sources import assets
 from workbench.trace.trace import Trace
 
 
@@ -60,3 +61,21 @@ def test_hint_names_the_window_of_another_fbank_implementation(tmp_path: Path) -
     outcome = Judge("*", None, (), False, False, sound).outcome(sources, candidate)
     assert "The filter bank has a povey window, where the reference has a hamming window; a diff" in outcome.sentence
     assert Judge("*", None, (), False, False).outcome(sources, candidate).verdict.explanation is None  # type: ignore[union-attr]
+
+
+def test_hint_names_a_weight_of_the_checkpoint_that_is_transposed() -> None:
+    pytest.importorskip("torch")
+    from workbench.artifacts.linear_layers import CheckpointLayers
+
+    stage, context = "encoder.layers.1.attention.output", "encoder.layers.1.attention.context"
+    layers = CheckpointLayers(assets() / "demo-sensevoice", "sensevoice")
+    weight, bias = layers([stage])[stage]
+    x = np.random.default_rng(1).standard_normal((9, weight.shape[1])).astype(np.float32)
+    reference, candidate = (
+        Computed(name, Trace({context: x, stage: x @ each.T + bias}, {}))
+        for name, each in (("right", weight), ("wrong", weight.T))
+    )
+    sources = Sources(reference, (None, ""), (None, ""))
+    outcome = Judge("*", None, (), False, False, layers=layers).outcome(sources, candidate)
+    assert "Its weight is transposed; a difference of" in outcome.sentence
+    assert CheckpointLayers(assets(), "sensevoice")([stage]) == {}, "a folder without a checkpoint"

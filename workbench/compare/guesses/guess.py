@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from workbench.compare.guesses.linear import LinearLayers
 
 FILTER_BANK = "frontend.fbank"  # the stage of the log-mel filter bank
 SAMPLE_VALUES = 1 << 17  # number of values on which a guess is first tried
@@ -66,6 +70,7 @@ class Scene:
     lacking: tuple[str, ...] = ()  # stages of numbers that the candidate does not have
     roundoff: float = 2.0**-24  # unit roundoff of the arithmetic that is expected
     samples: np.ndarray | None = None  # of the sound, mono with full scale 1 at 16 kHz, if it is known
+    layers: LinearLayers | None = None  # the reference's linear layers, if they can be read
     inputs_of: str | None = None  # "reference" or "candidate", if both sides computed the stage from that side's inputs
 
     @cached_property

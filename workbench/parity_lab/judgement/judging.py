@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from workbench.artifacts.linear_layers import CheckpointLayers
 from workbench.audio.read import read
 from workbench.compare.compare import compare
 from workbench.compare.comparison import REQUESTED
@@ -45,6 +46,7 @@ class Judge:
         force: also compare traces of different inputs.
         several: give each outcome its measurements, as one of several inputs.
         sound: the recording that all sides hear; None for another input.
+        layers: the linear layers of the reference; None if they cannot be read.
 
     It can be pickled, so that another process may judge. It reports what it compares (`workbench.core.progress`).
     """
@@ -55,6 +57,7 @@ class Judge:
     force: bool
     several: bool
     sound: AudioSource | None = None
+    layers: CheckpointLayers | None = None
 
     def outcome(self, sources: Sources, candidate: Computed) -> Outcome:
         """Returns the outcome of a candidate; raises `BadInput` if it cannot be compared."""
@@ -73,7 +76,7 @@ class Judge:
                 noise, measurements = self._noise(sources, exact, candidate)
             except BadInput as error:
                 no_noise = str(error)
-        comparison = with_hints(comparison, noise, reference_trace, candidate_trace, self._samples)
+        comparison = with_hints(comparison, noise, reference_trace, candidate_trace, self._samples, self.layers)
         verdict = judge(comparison, noise)
         cut = cut_like(reference_trace, candidate_trace)
         return Outcome(

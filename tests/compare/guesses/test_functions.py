@@ -20,6 +20,7 @@ from workbench.compare.guesses.guess import Scene, in_order, listed, relative_l2
         ("GELU by tanh", -0.158808, 0.841192),
         ("GELU by a sigmoid", -0.154204, 0.845796),
         ("ReLU", 0, 1),
+        ("ReLU6", 0, 1),
         ("squared ReLU", 0, 1),
         ("the identity", -1, 1),
         ("sigmoid", 0.268941, 0.731059),
@@ -63,7 +64,7 @@ def test_activation_of_a_convolution_part_is_named() -> None:
     stage = "encoder.layers.0.conv.activation"
     scene = Scene(stage, x * sigmoid(x), np.maximum(x, 0), 1e-6, entering, entering, tuple(entering))
     hint = explain(scene, 1.0)
-    assert hint is not None and hint.sentence.startswith("the activation is ReLU, where the reference has SiLU")
+    assert hint is not None and hint.sentence.startswith("the activation is ReLU or ReLU6, where the reference has SiLU")
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -87,3 +88,15 @@ def test_soft_cap_of_the_logits_is_named_with_its_size() -> None:
         assert hint is not None and f"are capped softly at {cap:g}, cap * tanh(x / cap), and these" in hint.sentence
     clipped = np.clip(logits, -30, 30)
     assert explain(Scene("logits", logits, clipped, 1e-6), relative_l2(logits, clipped)) is None
+
+
+def test_relu6_is_distinguished_from_relu_by_values_above_6() -> None:
+    up = 4 * np.random.default_rng(2).standard_normal((8, 40))
+    stages = {"encoder.layers.0.mlp.up": up}
+    reference, candidate = np.maximum(up, 0), np.clip(up, 0, 6)
+    for right, wrong, name, other in ((reference, candidate, "ReLU6", "ReLU"), (candidate, reference, "ReLU", "ReLU6")):
+        scene = Scene("encoder.layers.0.mlp.activation", right, wrong, 1e-6, stages, stages, tuple(stages))
+        hint = explain(scene, 1.0)
+        assert hint is not None and hint.sentence.startswith(
+            f"the activation is {name}, where the reference has {other};"
+        )

@@ -36,6 +36,7 @@ ACTIVATIONS: Mapping[str, Function] = {
     "softplus": _softplus,
     "ELU": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
     "hard swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    "ReLU6": lambda x: np.clip(x, 0.0, 6.0),
     "leaky ReLU": lambda x: np.where(x > 0, x, 0.01 * x),
 }
 """Activations by name."""

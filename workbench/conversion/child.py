@@ -117,10 +117,10 @@ def _write_layers(directory: Path, family: str, stages: list[str], out: Path) ->
 
     from workbench.conversion.linear_layers import linear_layers
 
-    layers = linear_layers(directory, family, stages)
-    np.savez(
-        out, **{f"{stage}.{kind}": x for stage, each in layers.items() for kind, x in zip(("weight", "bias"), each)}
-    )
+    arrays: dict[str, Any] = {}
+    for stage, each in linear_layers(directory, family, stages).items():
+        arrays |= {f"{stage}.{kind}": values for kind, values in zip(("weight", "bias"), each)}
+    np.savez(out, **arrays)
     return {"outside": []}
 
 

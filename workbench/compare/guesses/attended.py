@@ -132,8 +132,8 @@ def entering(scene: Scene, mask: Mask) -> tuple[Attention, Attention] | None:
     if len(rotations) < 2 or rotations[0][0] != rotations[1][0]:
         return reference_attention, replace(reference_attention, q=other_q, k=other_k, v=other_v)
     (layout, before_q, q_angles), (_, before_k, k_angles) = rotations
-    rotation = Rotation(layout, q_angles, k_angles)
-    return reference_attention, replace(reference_attention, q=before_q, k=before_k, v=other_v, rotation=rotation)
+    angles = Rotation(layout, q_angles, k_angles)
+    return reference_attention, replace(reference_attention, q=before_q, k=before_k, v=other_v, rotation=angles)
 
 
 def _both(scene: Scene, name: str) -> tuple[np.ndarray, np.ndarray]:

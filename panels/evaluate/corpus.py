@@ -23,13 +23,14 @@ from workbench.evaluation.manifests import FoundCorpus, read_manifest
 from workbench.evaluation.manifests.folders import is_archive, is_transcript_list
 from workbench.evaluation.manifests.found import is_list, lists_among
 from workbench.evaluation.manifests.kaldi import KALDI
+from workbench.evaluation.manifests.listing import unpacked_sizes
 from workbench.evaluation.manifests.parquet import is_parquet
 from workbench.evaluation.places import DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
 from workbench.formats.zip_names import named_members
 from workbench.registry.sources import assets
 from workbench.serving.admission.guard import Guard
-from workbench.system.folders import is_file, is_system_file
+from workbench.system.folders import files_below, is_file, is_system_file
 
 MAX_UNPACKED = 4 << 30  # bytes of the files in the archives of one upload
 MAX_FILES = 100_000
@@ -84,6 +85,8 @@ def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
             if place.exists():
                 raise BadInput(f"two uploaded files are called {file.name}; expected different names")
             shutil.copyfile(file, place)
+    for archive in filter(is_archive, files_below(folder)):  # read where they are, and not unpacked
+        room -= _unpacked_bytes(archive, room)
     manifest = _manifest_in(folder)
     try:
         _check_packed(manifest)
@@ -153,10 +156,7 @@ def _unpack(file: Path, folder: Path, room: int) -> int:
         members = named_members(archive)
         size = sum(each.file_size for each in members)
         if size > room or len(members) > MAX_FILES:
-            raise BadInput(
-                f"{file.name} is too large; expected at most {MAX_FILES} files, and {MAX_UNPACKED >> 30} GB in all "
-                "archives together"
-            )
+            raise _too_large(file)
         for member in members:
             if _would_replace(member, folder):
                 raise BadInput(f"{file.name} and another uploaded file hold different {member.filename}; rename one")
@@ -186,6 +186,24 @@ def _check_packed(file: Path) -> None:
                 raise BadInput(
                     f"{file.name} unpacks into more than {limit >> 20} MB; upload it in parts, or its files in a .zip"
                 )
+
+
+def _unpacked_bytes(file: Path, room: int) -> int:
+    """Returns the bytes of the files in an archive; raises `BadInput` for more than `room`. A damaged archive passes."""
+    size = 0
+    with contextlib.suppress(*DAMAGE, OSError):
+        for number, each in enumerate(unpacked_sizes(file)):
+            size += each
+            if size > room or number >= MAX_FILES:
+                raise _too_large(file)
+    return size
+
+
+def _too_large(file: Path) -> BadInput:
+    return BadInput(
+        f"{file.name} is too large; expected at most {MAX_FILES} files, and {MAX_UNPACKED >> 30} GB in all archives "
+        "together"
+    )
 
 
 def _would_replace(member: zipfile.ZipInfo, folder: Path) -> bool:

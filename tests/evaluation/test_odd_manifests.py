@@ -366,3 +366,21 @@ def test_line_without_an_end_is_not_read_to_its_end(tmp_path: Path, name: str) -
         list(read_manifest(file).rows())
     assert tracemalloc.get_traced_memory()[1] < 3 * LONGEST_LINE
     tracemalloc.stop()
+
+
+def test_a_long_header_of_an_archive_is_not_read(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 1 << 30
+    (tmp_path / "a.tar").write_bytes(header.tobuf(tarfile.USTAR_FORMAT) + bytes(2048))
+    with pytest.raises(BadInput, match="a header has 1073741824 bytes; expected at most 1048576"):
+        rows(tmp_path / "a.tar")
+
+
+def test_a_folder_of_archives_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """AISHELL-1 is downloaded with an archive for each speaker inside its archive."""
+    write(tmp_path, {"wav/S0002.tar.gz": "", "transcript/aishell_transcript_v0.8.txt": "BAC009S0002W0122 one"})
+    with pytest.raises(BadInput, match=r"holds no recordings, but the archive wav/S0002\.tar\.gz; unpack it, or give"):
+        rows(tmp_path)
+    write(tmp_path, {"wav/S0003.tar.gz": ""})
+    with pytest.raises(BadInput, match=r"2 archives, such as wav/S0002\.tar\.gz; unpack them, or give one"):
+        rows(tmp_path)

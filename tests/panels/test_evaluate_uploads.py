@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -136,6 +138,26 @@ def test_archives_of_one_upload_share_the_room(tmp_path: Path, monkeypatch: pyte
             archive.writestr(f"{name}.txt", "x" * 2000)
     with pytest.raises(BadInput, match=r"^b\.zip is too large; .* in all archives together$"):
         uploaded_corpus([str(tmp_path / "a.zip"), str(tmp_path / "b.zip")], tmp_path / "corpus")
+
+
+def test_archives_that_are_not_unpacked_share_the_room_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A .tar, and an archive inside an archive, are read where they are."""
+    monkeypatch.setattr("panels.evaluate.corpus.MAX_UNPACKED", 3000)
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        for name, size in (("a.wav", 2000), ("a.txt", 2000)):
+            member = tarfile.TarInfo(name)
+            member.size = size
+            tar.addfile(member, io.BytesIO(b"x" * size))
+    with zipfile.ZipFile(tmp_path / "inner.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.wav", b"x" * 4000)
+    with zipfile.ZipFile(tmp_path / "outer.zip", "w") as archive:
+        archive.write(tmp_path / "inner.zip", "inner.zip")
+    for name, too_large in (("a.tar.gz", "a.tar.gz"), ("outer.zip", "inner.zip")):
+        with pytest.raises(BadInput, match=rf"^{too_large} is too large; .* in all archives together$"):
+            uploaded_corpus([str(tmp_path / name)], tmp_path / f"corpus-of-{name}")
+    (tmp_path / "b.tar.gz").write_bytes(b"no archive")
+    with pytest.raises(BadInput, match=r"^b\.tar\.gz cannot be read "):
+        uploaded_corpus([str(tmp_path / "b.tar.gz")], tmp_path / "broken")
 
 
 def test_files_of_macos_beside_an_uploaded_list_are_no_lists(tmp_path: Path) -> None:

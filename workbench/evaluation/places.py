@@ -32,6 +32,7 @@ from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message
 from workbench.evaluation.addresses import is_address, opened_address, without_query
 from workbench.evaluation.parquet_sounds import PARQUET, SoundTable
 from workbench.evaluation.rows import Utterance
+from workbench.formats.tar_files import opened_tar
 from workbench.formats.zip_names import named_members
 from workbench.session.values import AudioSource
 
@@ -142,7 +143,7 @@ class _Archive:
                     posixpath.normpath(each.filename): each for each in named_members(self._container)
                 }
             else:
-                self._container = tarfile.TarFile.open(fileobj=self._file)
+                self._container = opened_tar(self._file)
                 self._members = {posixpath.normpath(each.name): each for each in self._container if each.isfile()}
 
     @functools.cached_property

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 from workbench.core.errors import BadInput
 from workbench.core.phrases import enumerated
@@ -19,6 +19,7 @@ from workbench.evaluation.manifests.found import (
     inside_a_table,
     lists_among,
     no_corpus,
+    with_slashes,
 )
 from workbench.evaluation.manifests.layouts import TRANSCRIPT_LISTS, TranscriptList, aishell, stm, vctk
 from workbench.evaluation.manifests.listing import LONGEST, Listing, composed, content_of, listing_of
@@ -93,7 +94,15 @@ def _tables(path: Path, listing: Listing, wanted: Wanted) -> Rows:
         yield from parquet_rows(str(path), tables, wanted)
         return
     table = next((name for name in listing.names if name.lower().endswith(ARROW)), "")
-    raise inside_a_table(f"{path}/{table}") if table else no_corpus(path, "holds no recordings")
+    if table:
+        raise inside_a_table(f"{path}/{table}")
+    archives = [name for name in listing.names if is_archive(PurePosixPath(name))]
+    if archives:
+        several = len(archives) > 1
+        found = f"{len(archives)} archives, such as" if several else "the archive"
+        advice = "unpack them, or give one of them" if several else "unpack it, or give it alone"
+        raise BadInput(f"{path} holds no recordings, but {found} {archives[0]}; {advice}")
+    raise no_corpus(path, "holds no recordings")
 
 
 def _row(stem: str, name: str, text: str, speaker: str | None) -> Mapping[str, str | None]:
@@ -207,7 +216,7 @@ def _read_list(
     folder, count, missing, is_used = name.rpartition("/")[0], 0, [], False
     for number, recording, text, speaker in form.lines(content, name):
         count += 1
-        where, path = f"{name}, line {number}", PurePosixPath(recording)
+        where, path = f"{name}, line {number}", PurePosixPath(with_slashes(recording))
         called = texts.by_name.get(composed(path.stem if path.suffix.lower() in SOUNDS else recording), [])
         stems = [stem for stem in called if stem.startswith(f"{folder}/")] or called
         is_used = is_used or bool(stems)
@@ -250,6 +259,6 @@ def _lists_beside_wav(path: Path) -> list[Path]:
     return sorted(each for each in lists if aishell.AISHELL_1.name.fullmatch(each.name))
 
 
-def is_archive(path: Path) -> bool:
+def is_archive(path: PurePath) -> bool:
     """Returns whether a file is an archive, by its name."""
     return path.name.lower().endswith(ARCHIVES)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import tarfile
 import unicodedata
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests.found import LONGEST_TEXT, no_corpus
 from workbench.evaluation.places import DAMAGE, needs_password
+from workbench.formats.tar_files import opened_tar
 from workbench.formats.zip_names import named_members
 from workbench.system.folders import files_below, is_system_file
 
@@ -45,7 +45,7 @@ def listing_of(path: Path, largest: Largest) -> Listing:
             return Listing(_of_users(sorted(inside)), lambda name: archive.open(inside[name]).read(largest(name)))
         # Texts are kept, because going back in a compressed archive reads it again.
         members: dict[str, bytes] = {}
-        with tarfile.open(path) as tar:
+        with opened_tar(path) as tar:
             for member in tar:
                 if member.isfile():
                     text = member.name.lower().endswith(TEXTS) and tar.extractfile(member)
@@ -53,6 +53,16 @@ def listing_of(path: Path, largest: Largest) -> Listing:
         return Listing(_of_users(sorted(members)), members.__getitem__)
     except (*DAMAGE, OSError) as error:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
+
+
+def unpacked_sizes(path: Path) -> Iterator[int]:
+    """Yields the bytes of each file in an archive, unpacked; raises the errors of `DAMAGE` and `OSError`."""
+    if path.suffix.lower() == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            yield from (each.file_size for each in archive.infolist())
+    else:
+        with opened_tar(path) as tar:
+            yield from (each.size for each in tar)
 
 
 def _of_users(names: Sequence[str]) -> list[str]:

@@ -189,7 +189,7 @@ def _check_packed(file: Path) -> None:
 
 
 def _unpacked_bytes(file: Path, room: int) -> int:
-    """Returns the bytes of the files in an archive; raises `BadInput` for more than `room`. A damaged archive passes."""
+    """Returns the bytes of the files in an archive; a damaged one passes. Raises `BadInput` for more than `room`."""
     size = 0
     with contextlib.suppress(*DAMAGE, OSError):
         for number, each in enumerate(unpacked_sizes(file)):

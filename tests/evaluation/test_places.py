@@ -178,3 +178,24 @@ def test_missing_recording_is_named_as_its_list_has_it(tmp_path: Path) -> None:
             recordings.source(Utterance("u", "/no/such/a.wav", "", duration=duration))
         with pytest.raises(BadInput, match="there is no file \ud800 below"):  # as 录 in a locale without Chinese
             recordings.source(Utterance("u", "\ud800", "", duration=duration))
+
+
+def test_each_folder_of_a_path_may_compose_its_accents_in_its_own_way(tmp_path: Path) -> None:
+    """A folder that was made here may hold files that were copied from macOS."""
+    place = tmp_path / unicodedata.normalize("NFC", "été") / unicodedata.normalize("NFD", "é") / "a.wav"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"")
+    for root, audio in ((str(tmp_path), "été/é/a.wav"), ("", f"{tmp_path}/été/é/a.wav")):
+        assert Recordings(root).source(Utterance("u", unicodedata.normalize("NFC", audio), "")) == str(place)
+    with pytest.raises(BadInput, match=r"there is no file été/b\.wav below the folder of the list"):
+        Recordings(str(tmp_path)).source(Utterance("u", "été/b.wav", ""))
+
+
+def test_messages_name_an_archive_without_the_folder_of_the_corpus(tmp_path: Path) -> None:
+    """A visitor of a page sees them, and need not know where its server keeps uploads."""
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        archive.writestr("a.wav", b"")
+    for root, audio in ((tmp_path, "c.zip/b.wav"), (tmp_path / "c.zip", "b.wav"), (tmp_path, "d.zip/b.wav")):
+        with pytest.raises(BadInput, match=r"archive [cd]\.zip") as caught:
+            Recordings(str(root)).source(Utterance("u", audio, ""))
+        assert str(tmp_path) not in str(caught.value)

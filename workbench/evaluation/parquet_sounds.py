@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from workbench.core.errors import BadInput
@@ -75,10 +75,14 @@ def sound_column(schema: Any) -> str | None:
 
 
 class SoundTable:
-    """A Parquet file that stays open. Reading its rows in their order is fast."""
+    """A Parquet file that stays open. Reading its rows in their order is fast.
 
-    def __init__(self, path: str):
-        self._name = PurePosixPath(path).name  # without the folders, which a visitor of a page need not know
+    Args:
+        name: for messages.
+    """
+
+    def __init__(self, path: str, name: str):
+        self._name = name
         self._file, self._parquet = opened_parquet(path, self._name)
         self._column = sound_column(self._parquet.schema)
         self._group = -1  # the row group that is being read

@@ -21,7 +21,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 import numpy as np
 
@@ -46,6 +46,7 @@ SOUNDS = frozenset(
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_OPEN = 8  # archives that stay open, with the lists of their members
 DAMAGE = (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError)
+_FORMS: tuple[Literal["", "NFD", "NFC"], ...] = ("", "NFD", "NFC")  # of a name: as it is, and two of Unicode
 SHORTFALL = 0.05  # seconds; because of rounding, a recording may end this much earlier than its manifest says
 
 
@@ -116,11 +117,17 @@ class Recordings:
 
     def _archive(self, path: str) -> _Archive | SoundTable:
         if path not in self._archives:
-            self._archives[path] = (SoundTable if path.lower().endswith(PARQUET) else _Archive)(path)
+            kind = SoundTable if path.lower().endswith(PARQUET) else _Archive
+            self._archives[path] = kind(path, self._named(path))
             while len(self._archives) > MAX_OPEN:
                 self._archives.popitem(last=False)[1].close()
         self._archives.move_to_end(path)
         return self._archives[path]
+
+    def _named(self, path: str) -> str:
+        """Returns a path for messages: without the root, whose place on the server visitors of a page do not know."""
+        root = self.root.rstrip("/")
+        return PurePosixPath(path).name if path == root else path.removeprefix(f"{root}/")
 
     def close(self) -> None:
         """Closes the archives."""
@@ -132,10 +139,10 @@ class Recordings:
 class _Archive:
     """An archive that stays open, so that its members are listed only once."""
 
-    def __init__(self, path: str):
-        self.path = path
+    def __init__(self, path: str, name: str):
+        self.path, self.name = path, f"{name:.200}"
         self._container: Any
-        with _archive_errors(path, f"the archive {path:.200}"):
+        with _archive_errors(path, self.name, f"the archive {self.name}"):
             self._file = opened_address(path) if is_address(path) else _file(path)
             if path.lower().endswith(".zip"):
                 self._container = zipfile.ZipFile(self._file)
@@ -155,8 +162,8 @@ class _Archive:
         """Returns the bytes of a member as a file; raises `BadInput` if no member has that name."""
         info = self._members.get(member) or self._composed_members.get(unicodedata.normalize("NFC", member))
         if info is None:
-            raise BadInput(f"the archive {self.path:.200} has no member {member:.200}")
-        with _archive_errors(self.path, f"{member:.200} in {self.path:.200}"):
+            raise BadInput(f"the archive {self.name} has no member {member:.200}")
+        with _archive_errors(self.path, self.name, f"{member:.200} in {self.name}"):
             file = (
                 self._container.open(info)
                 if isinstance(self._container, zipfile.ZipFile)
@@ -171,12 +178,12 @@ class _Archive:
 
 
 @contextlib.contextmanager
-def _archive_errors(path: str, subject: str) -> Iterator[None]:
+def _archive_errors(path: str, name: str, subject: str) -> Iterator[None]:
     """Raises `BadInput` for a missing or damaged archive, and `Unavailable` if its place cannot be reached."""
     try:
         yield
     except FileNotFoundError:
-        raise BadInput(f"there is no archive {path:.200}") from None
+        raise BadInput(f"there is no archive {name}") from None
     except DAMAGE as error:
         raise BadInput(f"{subject} cannot be read: {message_of(error)}") from error
     except WorkbenchError:
@@ -250,17 +257,41 @@ def _there(root: str, audio: str) -> str:
 
     Raises `BadInput`, which names the path as the list has it, if there is no such file.
     """
-    for form in (audio, unicodedata.normalize("NFD", audio), unicodedata.normalize("NFC", audio)):
-        place = place_of(root, form)
+    for form in _FORMS:
+        place = place_of(root, unicodedata.normalize(form, audio) if form else audio)
         try:
-            Path(place).stat()
-            return place
-        except (FileNotFoundError, UnicodeEncodeError):  # the latter: a name that no file of this system can have
-            continue
+            if _is_there(place):
+                return place
         except OSError:
             return place  # the reader says what is wrong
+    place = _by_parts(place_of(root, audio))
+    if place:
+        return place
     below = "" if audio.startswith("/") else " below the folder of the list"
     raise BadInput(f"there is no file {audio:.200}{below}")
+
+
+def _is_there(place: str) -> bool:
+    try:
+        Path(place).stat()
+    except (FileNotFoundError, UnicodeEncodeError):  # the latter: a name that no file of this system can have
+        return False
+    return True
+
+
+def _by_parts(place: str) -> str:
+    """Returns a path each of whose folders may compose its accents in its own way; an empty text if there is none."""
+    found = ""
+    for part in place.split("/"):
+        forms = [found + (unicodedata.normalize(form, part) if form else part) for form in _FORMS]
+        try:
+            whole = next((each for each in forms if _is_there(each or "/")), None)
+        except OSError:
+            return ""
+        if whole is None:
+            return ""
+        found = f"{whole}/"
+    return found.removesuffix("/")
 
 
 def _divided(place: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import Capture, run
+from tests.support.parquet_files import save
 from workbench.core.progress import OnProgress
 
 
@@ -60,6 +61,32 @@ def test_errors_of_an_earlier_run_are_named_with_the_flag_that_retries_them(
     status, _, err = run(capsys, *command)
     assert status == 1 and "there is no file later.wav" in err[0] and "--retry-failed computes" in err[1]
     assert run(capsys, *command, "--retry-failed")[0] == 0
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_the_column_with_the_text_is_chosen(capsys: Capture, folder: Path, tmp_path: Path) -> None:
+    manifest = tmp_path / "list.csv"
+    manifest.write_text(f"audio,text,raw\n{folder / 'short.wav'},one,One.\n")
+    out = tmp_path / "out"
+    status, _, _ = run(capsys, "evaluate", str(manifest), "-m", "sensevoice", "--text-column", "raw", "--out", str(out))
+    assert status == 0 and json.loads((out / "utterances.jsonl").read_text())["text"] == "One."
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_a_split_of_parquet_files_is_continued(capsys: Capture, folder: Path, tmp_path: Path) -> None:
+    sound = (folder / "short.wav").read_bytes()
+    for split in ("test", "train"):
+        rows = [{"audio": {"bytes": sound, "path": f"{n}.wav"}, "sentence": "one", "speaker": "ann"} for n in range(3)]
+        kinds = {"audio": "audio", "sentence": "string", "speaker": "string"}
+        save(tmp_path / f"data/{split}-00000-of-00001.parquet", rows, **kinds)
+    command = ("evaluate", str(tmp_path / "data"), "-m", "sensevoice", "--out", str(tmp_path / "out"))
+    status, _, err = run(capsys, *command)
+    assert status == 2 and "holds the splits test and train; choose one with --split" in err[0]
+    for limit, count in (("1", 1), ("3", 2)):
+        status, out, err = run(capsys, *command, "--split", "test", "--limit", limit)
+        assert (status, err) == (0, []) and any(line.startswith(f"{count} result") for line in out)
+    status, _, err = run(capsys, *command, "--split", "dev")
+    assert status == 2 and "none called 'dev'" in err[0]
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

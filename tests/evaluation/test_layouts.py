@@ -17,7 +17,7 @@ from workbench.evaluation.rows import Utterance
 
 Files = dict[str, str | bytes]
 LJSPEECH: Files = {
-    "LJ/metadata.csv": '\ufeffLJ001-0001|He paid 2.|He paid two.\r\nLJ001-0002|say "hi|\r\n'
+    "LJ/metadata.csv": '\ufeffLJ001-0001|He paid 2.|He paid two.\r\nwavs/LJ001-0002|say "hi|\r\n'
     "LJ001-0003|a|b|c\r\nLJ9|a|b\r\n",
     "LJ/wavs/LJ001-0001.wav": "",
     "LJ/wavs/LJ001-0002.wav": "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from workbench.evaluation.manifests.found import (
     Wanted,
     check_whole,
     inside_a_table,
+    is_sound,
     lists_among,
     no_corpus,
     with_slashes,
@@ -25,7 +27,7 @@ from workbench.evaluation.manifests.layouts import TRANSCRIPT_LISTS, TranscriptL
 from workbench.evaluation.manifests.listing import LONGEST, Listing, composed, content_of, listing_of
 from workbench.evaluation.manifests.named_values import are_labels, decoded_lines, named_values
 from workbench.evaluation.manifests.parquet import is_parquet, parquet_rows
-from workbench.evaluation.places import ARCHIVES, SOUNDS
+from workbench.evaluation.places import ARCHIVES
 from workbench.formats.text_files import LARGEST_TEXT
 
 LIBRITTS = ".normalized.txt"
@@ -52,7 +54,7 @@ class _Texts:
         self.by_path = {composed(stem): stem for stem in self.stems}
         self.by_name: dict[str, list[str]] = defaultdict(list)
         for stem in sorted({*self.stems}):
-            self.by_name[composed(PurePosixPath(stem).name)].append(stem)
+            self.by_name[composed(posixpath.basename(stem))].append(stem)
 
 
 def folder_rows(path: Path, wanted: Wanted = WHOLE) -> Rows:
@@ -61,12 +63,12 @@ def folder_rows(path: Path, wanted: Wanted = WHOLE) -> Rows:
     Raises `BadInput` if there are none, or only a list of them that has to be named itself.
     """
     listing = listing_of(path, _most_bytes)
-    recordings = [name for name in listing.names if PurePosixPath(name).suffix.lower() in SOUNDS]
+    recordings = [name for name in listing.names if is_sound(name)]
     if not recordings:
         yield from _tables(path, listing, wanted)
         return
     check_whole(path, wanted)
-    stems = {name: name.removesuffix(PurePosixPath(name).suffix) for name in recordings}
+    stems = {name: posixpath.splitext(name)[0] for name in recordings}
     texts = _Texts(list(stems.values()))
     found = {name: form for name in listing.names if (form := _form_of(listing, name, texts))}
     lists = [name for name in lists_among(listing.names) if name not in found]
@@ -150,8 +152,7 @@ def is_transcript_list(name: str) -> bool:
 def _form_of(listing: Listing, name: str, texts: _Texts) -> TranscriptList | None:
     """Returns the form of a list of transcripts that names recordings in any folder, or None for another file."""
     forms = [each for each in TRANSCRIPT_LISTS if each.name.fullmatch(name)]
-    stem = composed(name.removesuffix(PurePosixPath(name).suffix))
-    if not forms or stem in texts.by_path:  # the transcript of one recording
+    if not forms or composed(posixpath.splitext(name)[0]) in texts.by_path:  # the transcript of one recording
         return None
     try:
         return next((each for each in forms if each.is_one is None or each.is_one(content_of(listing, name))), None)
@@ -170,7 +171,7 @@ def _without_transcripts(path: Path, lists: Sequence[str]) -> BadInput:
 
 
 def _speaker(stem: str) -> str | None:
-    name = PurePosixPath(stem).name
+    name = posixpath.basename(stem)
     book = LIBRISPEECH.fullmatch(name)
     return book[1] if book else aishell.speaker_of(name)
 
@@ -216,8 +217,8 @@ def _read_list(
     folder, count, missing, is_used = name.rpartition("/")[0], 0, [], False
     for number, recording, text, speaker in form.lines(content, name):
         count += 1
-        where, path = f"{name}, line {number}", PurePosixPath(with_slashes(recording))
-        called = texts.by_name.get(composed(path.stem if path.suffix.lower() in SOUNDS else recording), [])
+        where, file = f"{name}, line {number}", posixpath.basename(with_slashes(recording))
+        called = texts.by_name.get(composed(posixpath.splitext(file)[0] if is_sound(file) else file), [])
         stems = [stem for stem in called if stem.startswith(f"{folder}/")] or called
         is_used = is_used or bool(stems)
         if not stems:
@@ -239,12 +240,12 @@ def _read_segments(listing: Listing, recordings: Sequence[str], texts: _Texts) -
     by_name: dict[str, list[str]] = defaultdict(list)
     files = [name for name in listing.names if name.lower().endswith(stm.ENDING)]
     for name in recordings if files else ():
-        by_name[composed(PurePosixPath(name).stem)].append(name)
+        by_name[composed(posixpath.splitext(posixpath.basename(name))[0])].append(name)
     for name in files:
         try:
             for where, row in stm.stm_rows(name, content_of(listing, name), by_name):
                 if not isinstance(row, str):
-                    texts.segmented.add(row["audio"].removesuffix(PurePosixPath(row["audio"]).suffix))
+                    texts.segmented.add(posixpath.splitext(row["audio"])[0])
                 yield where, row
         except BadInput as error:
             yield name, str(error)

@@ -110,12 +110,15 @@ def lists_among(names: Collection[str]) -> list[str]:
     """
     found = sorted(filter(is_list, names))
     others = [each for each in found if not each.lower().endswith(".json")]
-    recordings = {str(PurePosixPath(each).with_suffix("")) for each in names if _is_sound(each)}
-    return others or [each for each in found if each[: -len(".json")] not in recordings]
+    if others or not found:
+        return others
+    recordings = {posixpath.splitext(each)[0] for each in names if is_sound(each)}
+    return [each for each in found if each[: -len(".json")] not in recordings]
 
 
-def _is_sound(name: str) -> bool:
-    return PurePosixPath(name).suffix.lower() in SOUNDS
+def is_sound(name: str) -> bool:
+    """Returns whether a file is a recording, by its name."""
+    return posixpath.splitext(name)[1].lower() in SOUNDS
 
 
 def by_known_names(fields: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -192,9 +192,8 @@ class Stage {
       textButton('Selection', () => link.stretch && link.show(...link.stretch)), textButton('Whole', () => link.show(0, link.seconds)),
       this.positionOutput, images ? make('label', {class: 'lift'}, 'Faint values', lift) : null,
       textButton('Copy link', () => this.copyLink(), 'quiet copy-link'));
-    const [zoomOut, zoomIn] = bar.querySelectorAll('.quiet');
-    zoomOut.setAttribute('aria-label', 'Show more time');
-    zoomIn.setAttribute('aria-label', 'Show less time');
+    const names = ['Show more time', 'Show less time', 'Selection: show it alone', 'Whole recording'];
+    names.forEach((name, index) => bar.querySelectorAll('.quiet')[index].setAttribute('aria-label', name));
     const {samples, rate} = this.player;
     const wave = {kind: 'wave', name: 'wave', title: 'Recording', samples, rate, labels: [], values: {shape: [samples.length], codes: samples},
       x: new Axis({label: 'time', unit: 'seconds', time: [0, 1 / rate]}, samples.length), y: new Axis({}, 1)};
@@ -238,8 +237,9 @@ class Stage {
       copy.textContent = 'Copied';
       setTimeout(() => { copy.textContent = 'Copy'; }, 1500);
     });
-    return make('div', {class: 'take'}, make('span', {class: 'label'}, side.title),
-      ...Object.keys(FILE_TYPES).map((kind) => textButton(kind.toUpperCase(), () => this.save(side, sideIndex, kind), `quiet save-${kind}`)),
+    const saveButtons = Object.keys(FILE_TYPES).map((kind) => textButton(kind.toUpperCase(), () => this.save(side, sideIndex, kind), `quiet save-${kind}`));
+    for (const button of saveButtons) button.setAttribute('aria-label', `${button.textContent} of ${side.title}`); // each side has these
+    return make('div', {class: 'take'}, make('span', {class: 'label'}, side.title), ...saveButtons,
       side.code ? make('details', {}, make('summary', {}, 'Python'), codeBlock, copy) : null);
   }
 

@@ -141,10 +141,11 @@ const spans = (chart, pen, layer) => {
     if (to < chart.left || from > chart.left + chart.width) continue;
     const width = Math.max(to - from - 1, 1);
     pen.globalAlpha = isOverlay ? 0.75 : 1;
-    pen.fillStyle = isOverlay ? chart.colours.surface : themed(chart.root, '--accent-soft');
+    const isNarrow = width <= 3; // without room for a frame around it
+    pen.fillStyle = isNarrow ? chart.colours.accent : isOverlay ? chart.colours.surface : themed(chart.root, '--accent-soft');
     pen.fillRect(from + 0.5, 2, width, height);
     pen.globalAlpha = 1;
-    if (width > 3) {
+    if (!isNarrow) {
       pen.strokeStyle = chart.colours.accent;
       pen.lineWidth = 0.8;
       pen.strokeRect(from + 0.5, 2, width, height);

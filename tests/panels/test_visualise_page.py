@@ -187,7 +187,7 @@ def test_pictures_are_saved_as_files_python_code_and_a_link(tab: Any, bench: Ser
         assert waiting.value.suggested_filename == f"waveform-fake-sense-pytorch.{kind}"
         assert saved.read_bytes().startswith(begin)
     with page.expect_download() as waiting:
-        page.locator(".looking .save-npz").nth(2).click()
+        page.get_by_role("button", name="NPZ of Difference").click()
     assert waiting.value.suggested_filename == "waveform-difference-fake-sense-pytorch-fake-sense-gguf.npz"
     with np.load(waiting.value.path(), allow_pickle=False) as arrays:
         np.testing.assert_array_equal(arrays["bands"], np.ones((40, 50)))

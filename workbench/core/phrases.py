@@ -11,6 +11,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def numbers_below(count: int) -> str:
+    """Returns the numbers that count so many things from 0: `0`, or a range such as `0 to 3`."""
+    return "0" if count == 1 else f"0 to {count - 1}"
+
+
 def dimensions(shape: Sequence[int]) -> str:
     """Returns a shape such as `740×512`; empty for a scalar's."""
     return "×".join(map(str, shape))

@@ -16,6 +16,7 @@ import numpy as np
 from workbench.audio.read import Recording, read
 from workbench.core.errors import BadInput, NotFinite, Unavailable
 from workbench.core.finite import nan_logits_error
+from workbench.core.phrases import counted, numbers_below
 from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.families.sanm.sensevoice import is_tag
@@ -210,7 +211,8 @@ class Scene:
             raise self._unwritten()
         if number >= len(words):
             raise BadInput(
-                f"the output has {len(words)} tokens, but token {number} is requested; expected 0 to {len(words) - 1}"
+                f"the output has {counted(len(words), 'token')}, but token {number} is requested; expected "
+                f"{numbers_below(len(words))}"
             )
         return repr(words[number].strip() or words[number])
 

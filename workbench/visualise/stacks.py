@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted, numbers_below
 from workbench.trace.order import layer_counts
 from workbench.visualise.scene import Scene
 
@@ -47,7 +48,7 @@ def layer_of(scene: Scene, layer: int | None, prefix: str, count: int) -> int:
     """Returns the layer that was asked for, by default the last; raises `BadInput` if there is no such layer."""
     if layer is not None and layer >= count:
         raise BadInput(
-            f"{scene.session.model} has {count} layers in {prefix.partition('.')[0]}, but layer {layer} is requested; "
-            f"expected 0 to {count - 1}"
+            f"{scene.session.model} has {counted(count, 'layer')} in {prefix.partition('.')[0]}, but layer {layer} is "
+            f"requested; expected {numbers_below(count)}"
         )
     return count - 1 if layer is None else layer

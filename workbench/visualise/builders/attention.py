@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
+from workbench.core.phrases import counted, numbers_below
 from workbench.plots.layers import Axis, Layer, Scale, scale_of
 from workbench.system.tempdirs import tempdir
 from workbench.trace.times import RowTimes
@@ -134,7 +135,10 @@ def _matrix(
     """Returns the weights [heads, queries, keys] of all heads, of one, or their mean."""
     heads = len(weights)
     if options.head is not None and options.head >= heads:
-        raise BadInput(f"{stage} has {heads} heads, but head {options.head} is requested; expected 0 to {heads - 1}")
+        raise BadInput(
+            f"{stage} has {counted(heads, 'head')}, but head {options.head} is requested; expected "
+            f"{numbers_below(heads)}"
+        )
     y = replace(queries.axis, down=True)
     x = replace(keys.axis, down=False)
     layer = stage.rpartition(f".{CROSS if stage.endswith(CROSS) else WEIGHTS}")[0]
@@ -142,7 +146,7 @@ def _matrix(
     if options.head is not None:
         values, title = weights[options.head], f"head {options.head} of {layer}"
     elif options.attention == "mean" or heads == 1:
-        values, title = weights.mean(axis=0), f"mean of {heads} heads of {layer}"
+        values, title = weights.mean(axis=0), f"mean of {counted(heads, 'head')} of {layer}"
     else:
         values, title = weights, f"each head of {layer}"
         labels = tuple(f"head {number}" for number in range(heads))
@@ -161,7 +165,7 @@ def _rolled(scene: Scene, prefix: str, count: int) -> ViewContent:
     """Returns the rollout of a stack. Reads the weights from a file, one layer at a time."""
     weights, side, notes = rolled(scene, prefix, count)
     x, y = replace(side.axis, down=False), replace(side.axis, down=True)
-    title = f"rollout through {count} layers of {prefix.partition('.')[0]}"
+    title = f"rollout through {counted(count, 'layer')} of {prefix.partition('.')[0]}"
     return ViewContent(
         "Attention", (Layer("rollout", "image", title, weights, x, y, scale=_scale(weights)),), scene.tokens(), notes
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from workbench.core.phrases import counted
 from workbench.plots.layers import Axis, Layer, diverging_scale
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
@@ -48,7 +49,8 @@ def memory(scene: Scene, options: ViewOptions) -> ViewContent:
         notes.append("the kernels are not drawn: the memory has values that are not finite")
     elif (taps := kernels(value.reshape(len(value), -1), output)) is None:
         notes.append(
-            f"the kernels are not drawn: {len(output)} rows are too few to find them; expected a longer recording"
+            f"the kernels are not drawn: {counted(len(output), 'row')} cannot determine them; "
+            "expected a longer recording"
         )
     if taps is not None:
         reach = taps.shape[1] // 2

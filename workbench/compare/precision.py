@@ -71,7 +71,7 @@ def half_precision_of_values(trace: Trace) -> str | None:
         values = np.asarray(array[:MAX_ROWS] if array.ndim else array, dtype=np.float32)
         values = values[np.isfinite(values) & (values != 0)]
         value_count += values.size
-        possible_types &= {type_name for type_name in possible_types if _all_in(values, type_name)}
+        possible_types &= {type_name for type_name in possible_types if are_in(values, type_name)}
         if not possible_types:
             return None
     return (
@@ -81,7 +81,8 @@ def half_precision_of_values(trace: Trace) -> str | None:
     )
 
 
-def _all_in(values: np.ndarray, kind: str) -> bool:
+def are_in(values: np.ndarray, kind: str) -> bool:
+    """Returns whether a 16-bit type has every one of these float32 values."""
     if kind == "bfloat16":  # the upper half of a float32
         return not (values.view(np.uint32) & 0xFFFF).any()
     with np.errstate(over="ignore"):

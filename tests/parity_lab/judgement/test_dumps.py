@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from tests.support.fake_lab import FakeRegistry
+from tests.support.faults_judged import SAMPLE
 from tests.support.networks import computed
+from workbench import Registry
 from workbench.compare import read_mapping
 from workbench.parity_lab import ParityRun, run_parity
-from workbench.parity_lab.judgement.dumps import substitutes
+from workbench.parity_lab.judgement.dumps import BeforeRounding, substitutes
 from workbench.parity_lab.report.stage_detail import stage_details
 from workbench.trace.trace import Trace
 
@@ -130,3 +132,27 @@ def test_reference_continues_only_from_complete_stages_with_matching_shapes() ->
     assert list(substitutes(Trace(same, {"cuts": {"logits": {"rows": [-1]}}}), reference)) == ["encoder.layers.0"]
     longer = {"frontend.lfr": np.ones((8, 4)), "encoder.layers.0": np.ones((8, 6)), "encoder.layers.1": np.ones((9, 6))}
     assert list(substitutes(Trace(longer, {}), reference)) == list(longer)
+
+
+def test_front_end_of_a_dump_in_16_bits_is_taken_as_before_its_rounding() -> None:
+    features = np.random.default_rng(1).standard_normal((50, 8)).astype(np.float16)
+    lfr = features.astype(np.float32) + np.float32(1e-5)
+    layer = features * 2
+    stages = {"frontend.lfr": lfr, "frontend.features": features, "encoder.layers.0": layer}
+    before = BeforeRounding(Trace(stages, {}), "float16")
+    assert np.array_equal(before["frontend.lfr"], lfr) and np.array_equal(before["encoder.layers.0"], layer)
+    changed = before["frontend.features"]
+    assert changed.dtype == np.float32 and np.array_equal(changed.astype(np.float16), features)
+    assert 1e-4 < np.linalg.norm(changed - features) / np.linalg.norm(features) < 3e-4
+
+
+def test_correct_port_that_writes_16_bits_has_no_fault_in_cmvn(tmp_path: Path) -> None:
+    """CMVN amplifies the rounding of the stacked frames that the port wrote, but did not compute from."""
+    stages = "frontend.*,encoder.input,encoder.layers.0"
+    with Registry(isolate=False) as registry:
+        with registry.open("demo/paraformer") as session:
+            trace = session.trace(SAMPLE, stages=stages)
+        port = Trace({name: array.astype(np.float16) for name, array in trace.items()}, {})
+        path = str(port.save(tmp_path / "port.safetensors"))
+        with run_parity(registry, "demo/paraformer", SAMPLE, candidates=[path], isolated=True, stages=stages) as run:
+            assert run.outcomes[0].status == "within", run.outcomes[0].sentence

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from workbench.compare.precision import are_in
+from workbench.compare.presets import half_precision_of, preset_of
 from workbench.core.errors import BadInput
 from workbench.core.sides import Side
 from workbench.parity_lab.found import result_or_reason
@@ -59,6 +64,32 @@ def substitutes(dump: Trace, reference: Trace) -> Trace:
     return ChosenStages(dump, stages, {key: value for key, value in dump.meta.items() if key in _USED_METADATA})
 
 
+class BeforeRounding(ChosenStages):
+    """The stages of a dump in 16 bits, with a front end that its rounding may have begun with.
+
+    Programs compute the front end in float32. If a dump holds it in 16 bits, each stage was computed from the values
+    before they were rounded, and CMVN amplifies that rounding. Other networks round what they compute, so the clean
+    computations in that type have the same rounding in all other stages.
+    """
+
+    def __init__(self, trace: Trace, half_precision: str):
+        super().__init__(trace, trace)
+        self._half_precision = half_precision
+
+    def __getitem__(self, stage: str) -> np.ndarray:
+        array = super().__getitem__(stage)
+        if not stage.startswith("frontend.") or array.dtype.kind != "f" or array.dtype.itemsize > 4:
+            return array
+        values = np.asarray(array, np.float32)
+        if not are_in(values, self._half_precision):
+            return array
+        step = np.ldexp(preset_of({"dtype": self._half_precision})[0].roundoff, np.frexp(values)[1])
+        return values + (np.random.default_rng(0).uniform(-0.5, 0.5, values.shape) * step).astype(np.float32)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BeforeRounding, (self._trace, self._half_precision)
+
+
 class DumpJudge:
     """Judges the dumps of a run.
 
@@ -94,8 +125,19 @@ class DumpJudge:
         reference = self._compute(self._reference, f"reference-for-{file}", given=given)
         if self._exact is not None:
             self.exact = self._result_or_reason(self._exact, f"float64-for-{file}", given)
-        clean = self._clean.of(dump.trace, tag=f"for-{file}", given=given) if self._clean else (None, "")
+        clean = (
+            self._clean.of(dump.trace, f"for-{file}", given=self._clean_inputs(dump, given, file))
+            if self._clean
+            else (None, "")
+        )
         return self._judge(Sources(reference, self.exact, clean), dump)
+
+    def _clean_inputs(self, dump: Computed, given: Path, file: str) -> Path:
+        """Returns the file of the stages from which the clean computations of a dump continue."""
+        half_precision = half_precision_of(dump.trace.meta)
+        if half_precision is None:
+            return given
+        return self._save(BeforeRounding(read_trace(given), half_precision), f"{file}-clean-stages")
 
     def _result_or_reason(self, side: Side, file: str, given: Path) -> TraceOrReason:
         return result_or_reason(partial(self._compute, side, file, given=given))

@@ -5,6 +5,7 @@ This file reads names and metadata, and no array but the tokens.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from workbench.compare.inputs import InputSide, side_of_inputs
@@ -15,6 +16,7 @@ from workbench.compare.tokens.logprobs import IDS, reported_tokens
 from workbench.compare.tokens.logprobs import STAGE as LOGPROBS
 from workbench.compare.tokens.steps import with_common_steps
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.trace.cuts import cut_like, cuts_of
 from workbench.trace.order import computation_order, is_aside, layer_counts
 from workbench.trace.trace import StageFilter, Trace
@@ -105,7 +107,22 @@ def _warnings_of_omissions(lacking: list[str], surplus: list[str], isolated: boo
         (others, "the candidate does not have them"),
         (surplus, "the reference does not have them"),
     )
-    return [f"not compared, since {reason}: {_names(names)}" for names, reason in reasons if names]
+    warnings = [f"not compared, since {reason}: {_names(names)}" for names, reason in reasons if names]
+    stages = {_plain(stage): stage for stage in lacking}
+    misspelt = [name for name in computation_order(surplus) if _plain(name) in stages]
+    if misspelt:
+        count = counted(len(misspelt), "array")
+        example = f"{misspelt[0]:.80} for {stages[_plain(misspelt[0])]:.80}"
+        warnings.append(
+            f"{count} of the candidate may be stages with other signs between the words, such as {example}: rename "
+            "them, or name them in a mapping file"
+        )
+    return warnings
+
+
+def _plain(name: str) -> str:
+    """Returns a name in small letters, with a dot for whatever separates its words."""
+    return re.sub("[^a-z0-9]+", ".", name.lower())
 
 
 def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:

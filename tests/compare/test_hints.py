@@ -247,6 +247,19 @@ def test_places_of_attention_weights_are_heads_and_keys() -> None:
         assert sentence in judge(compare(*traces)).sentence
 
 
+@pytest.mark.parametrize(
+    ("candidate", "sentence"),
+    [
+        (np.round(TALL * 25).astype(np.int8), "The candidate holds whole numbers (int8): times 0.04"),
+        (np.round(TALL * 256).astype(np.int32), "mapping file makes this change"),
+        (np.round(TALL * 25 + 40).astype(np.uint8), "whole numbers (uint8), such as quantised values before scale"),
+    ],
+)
+def test_whole_numbers_are_quantised_values_without_their_scale(candidate: np.ndarray, sentence: str) -> None:
+    traces = (Trace({"encoder.output": each}, {}) for each in (TALL, candidate))
+    assert sentence in judge(compare(*traces)).sentence
+
+
 def test_places_that_are_nearly_side_by_side_are_a_range() -> None:
     sound = np.random.default_rng(7).standard_normal(2000)
     faded = sound.copy()

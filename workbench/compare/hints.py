@@ -109,6 +109,20 @@ def where_it_differs(
     return _first_differing_row(measures, limit, units[0])
 
 
+def whole_numbers(reference: np.ndarray, candidate: np.ndarray, measures: Measures) -> str | None:
+    """Returns that the candidate holds quantised values without their scale, and the scale; None for other types."""
+    if candidate.dtype.kind not in "iu" or reference.dtype.kind != "f" or measures.nonfinite_differences:
+        return None
+    words = f"the candidate holds whole numbers ({candidate.dtype.name})"
+    if not measures.factor or measures.factor_residual > _UNRELATED_ROWS:
+        return f"{words}, such as quantised values before scale and zero point are applied"
+    scale = 1 / measures.factor
+    return (
+        f"{words}: times {scale:.6g} they differ by {_percent(measures.factor_residual)}; scale = {scale:.6g} in a "
+        "mapping file makes this change"
+    )
+
+
 def where_not_finite(
     reference: np.ndarray, candidate: np.ndarray, error: float, limit: float, units: tuple[str, str]
 ) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from workbench.compare.guesses.guess import Hint, units_of
-from workbench.compare.hints import explain_shape, shapes, where_it_differs, where_not_finite
+from workbench.compare.hints import explain_shape, shapes, where_it_differs, where_not_finite, whole_numbers
 from workbench.compare.measures import Measures, measure
 from workbench.compare.presets import PRESETS, Limits
 from workbench.compare.tokens.discrete import (
@@ -223,7 +223,9 @@ def compare_stage(
         units = units_of(stage, reference.ndim)
         if numbers.nonfinite_differences:
             hint = where_not_finite(reference, candidate, numbers.relative_l2, limits.relative_l2, units)
-        hint = hint or where_it_differs(numbers, limits.relative_l2, units)
+        hint = (
+            hint or whole_numbers(reference, candidate, numbers) or where_it_differs(numbers, limits.relative_l2, units)
+        )
     logits = measure_logits(reference, candidate) if kind == "logits" else None
     return StageComparison(**fields, numbers=numbers, logits=logits, hint=hint)
 

@@ -161,6 +161,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     from gradio.utils import get_upload_folder
     from uvicorn.config import HTTP_PROTOCOLS
 
+    from panels.running.origins import allow_no_origin
     from panels.running.root import HANDLERS
     from panels.widgets.theme import head, theme, words
     from workbench.registry.sources import assets
@@ -170,6 +171,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     stored_files = KeptFiles(Path(get_upload_folder()), limits)
     mcp = Mcp(page.service, stored_files) if page.service is not None else None
     stop_spare_work(page)
+    allow_no_origin()
     HTTP_PROTOCOLS["auto"] = BOUNDED  # Gradio names no protocol
     return page.launch(
         theme=theme(),
@@ -238,10 +240,12 @@ def middleware_of(page: Page, opening: Opening) -> list[Middleware]:
     """Returns what every request passes, the outermost first."""
     from panels.running.compressed_page import CompressedPage
     from panels.running.json_bodies import JsonBodies
+    from panels.running.root_path import RootPath
     from panels.sharing import LinkTags
     from panels.widgets.theme import head
 
     return [
+        Middleware(RootPath),
         Middleware(CompressedPage),
         Middleware(
             AccessMiddleware,

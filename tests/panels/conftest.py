@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,18 +36,20 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def serve(pool: SessionPool, tabs: str | None = None) -> Iterator[Served]:
-    """Serves the page with those tabs over that pool until the test ends."""
+def serve(pool: SessionPool, tabs: str | None = None, origins: Sequence[str] = ()) -> Iterator[Served]:
+    """Serves the page with those tabs over that pool until the test ends; the pages of `origins` may use it."""
     from gradio.routes import App
 
     from panels.page import build_page, chosen_tabs
-    from panels.serving import launch
+    from panels.serving import Opening, launch
 
     with pool:
         # Gradio makes the application three times, and serves the last one. The first two take a third of a start.
         with patch.object(App, "create_app"):
             page = build_page(pool, chosen_tabs(tabs))
-        _, url, _ = launch(page, server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True)
+        opening = Opening(page.guard, origins=tuple(origins))
+        settings = {"server_name": "127.0.0.1", "server_port": free_port(), "prevent_thread_lock": True, "quiet": True}
+        _, url, _ = launch(page, opening, **settings)
         try:
             yield Served(url, pool, pool.registry)
         finally:

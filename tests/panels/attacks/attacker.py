@@ -22,6 +22,7 @@ LIMITS = replace(
     uploads_per_hour=10_000,
 )
 SAMPLE = next(Path("assets/samples").glob("*.wav"))
+SITE = "https://site.example"  # its pages may use the public page
 META = {"_type": "gradio.FileData"}
 
 

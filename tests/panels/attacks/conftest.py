@@ -10,7 +10,7 @@ import pytest
 
 from panels.running.sessions import SessionPool
 from panels.serving import UPLOADS
-from tests.panels.attacks.attacker import LIMITS
+from tests.panels.attacks.attacker import LIMITS, SITE
 from tests.panels.conftest import Served, serve
 from tests.support.fake_panels import FakeRegistry
 from workbench.serving.admission.guard import Guard
@@ -20,7 +20,8 @@ from workbench.serving.admission.guard import Guard
 def public(uploads: Path) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(UPLOADS, str(uploads))
-        yield from serve(SessionPool(FakeRegistry(), guard=Guard("public", LIMITS)))  # type: ignore[arg-type]
+        pool = SessionPool(FakeRegistry(), guard=Guard("public", LIMITS))  # type: ignore[arg-type]
+        yield from serve(pool, origins=[SITE])
 
 
 @pytest.fixture

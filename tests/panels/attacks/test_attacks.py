@@ -26,7 +26,7 @@ import pytest
 from panels.chat import routes as chat_routes
 from panels.running import leaving
 from panels.running.uploads import PATH as UPLOAD
-from tests.panels.attacks.attacker import META, SAMPLE, call, files_in, transcribe, upload
+from tests.panels.attacks.attacker import META, SAMPLE, SITE, call, files_in, transcribe, upload
 from tests.panels.conftest import Served
 from tests.support.waits import until
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
@@ -276,6 +276,20 @@ def test_cross_origin_requests_are_refused(client: httpx.Client) -> None:
         for path in ("/gradio_api/queue/join", "/chat/open"):
             answer = client.post(path, json={}, headers={"origin": origin})
             assert answer.status_code == 403 and "another site" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("host", ["page.example", "localhost"])
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost:9999", SITE])
+def test_only_pages_of_named_sites_can_read_answers(client: httpx.Client, host: str, origin: str) -> None:
+    allowed = {origin} if origin == SITE else set()
+    headers = {"host": host, "origin": origin}
+    for path in ("/v1/models", "/config", "/"):
+        answer = client.get(path, headers=headers)
+        assert {*answer.headers.get_list("access-control-allow-origin")} == allowed
+        assert "access-control-allow-credentials" not in answer.headers
+    preflight = client.options("/v1/completions", headers={**headers, "access-control-request-method": "POST"})
+    assert {*preflight.headers.get_list("access-control-allow-origin")} == allowed
+    assert preflight.status_code == (204 if allowed else 403)
 
 
 def test_security_headers_block_foreign_scripts(client: httpx.Client) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
+from fastapi.exceptions import RequestValidationError
 from gradio.block_function import BlockFunction
 from gradio.components import FormComponent
 from gradio.exceptions import InvalidPathError
@@ -212,4 +213,16 @@ async def refuse_name(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": f"there is no {request.url.path!r:.60} here"}, 404)
 
 
-HANDLERS = {TypeError: refuse_call, KeyError: refuse_call, OSError: refuse_name}
+async def refuse_fields(request: Request, error: Exception) -> JSONResponse:
+    """Returns the answer to a request whose body or query lacks a field. FastAPI's own would repeat the whole body, and
+    fail for one that is not text.
+    """
+    if not isinstance(error, RequestValidationError):
+        raise error
+    first = error.errors()[0]
+    place, fault = ".".join(str(part) for part in first["loc"][1:]) or "the body of the request", str(first["msg"])
+    sentence = f"{place:.80} is not as this address expects it: {fault[:1].lower()}{fault[1:200]}"
+    return JSONResponse({"error": sentence, "detail": sentence}, 422)
+
+
+HANDLERS = {RequestValidationError: refuse_fields, TypeError: refuse_call, KeyError: refuse_call, OSError: refuse_name}

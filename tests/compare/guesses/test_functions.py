@@ -64,7 +64,9 @@ def test_activation_of_a_convolution_part_is_named() -> None:
     stage = "encoder.layers.0.conv.activation"
     scene = Scene(stage, x * sigmoid(x), np.maximum(x, 0), 1e-6, entering, entering, tuple(entering))
     hint = explain(scene, 1.0)
-    assert hint is not None and hint.sentence.startswith("the activation is ReLU or ReLU6, where the reference has SiLU")
+    assert hint is not None and hint.sentence.startswith(
+        "the activation is ReLU or ReLU6, where the reference has SiLU"
+    )
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -210,4 +210,23 @@ def test_questions_for_the_progress_of_unknown_uploads_take_no_memory(client: ht
         progress.stop_tracking("begun")
         return len(progress._signals)
 
-    assert finished(ask()) <= MAX_FOLLOWED
+    assert finished(ask()) <= MOST_FOLLOWED
+
+
+@pytest.mark.parametrize("path", ["call/transcribe", "run/transcribe", "queue/join", "cancel", "reset"])
+def test_form_in_place_of_json_gets_a_sentence_without_the_body(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    files = {"file": ("a.wav", b"RIFF\x80\xff" * 1000)}
+    answer = client.post(f"/gradio_api/{path}", files=files)
+    assert answer.status_code in (400, 422) and len(answer.text) < 500
+    assert answer.json()["error"].startswith("the body of the request is not")
+    assert not caplog.records
+
+
+def test_missing_fields_are_named_without_the_body(client: httpx.Client) -> None:
+    answer = client.post("/gradio_api/cancel", json={"x": "a" * 50_000})
+    assert answer.status_code == 422 and answer.json()["error"].startswith(
+        "session_hash is not as this address expects"
+    )
+    assert len(answer.text) < 300

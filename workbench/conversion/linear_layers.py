@@ -12,7 +12,7 @@ from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.plan import PlannedTensor
 from workbench.trace.inside import layer_and_part
 
-MOST_VALUES = 1 << 25  # of a weight; those of large vocabularies are left out
+MAX_VALUES = 1 << 25  # of a weight; those of large vocabularies are left out
 _STACKS = {
     "encoder.layers": r"(?:audio_)?encoder\.(encoders0|encoders|tp_encoders|layer_stack)\.(\d+)",
     "decoder.layers": r"decoder\.(decoders)\.(\d+)",
@@ -64,7 +64,7 @@ def linear_layers(directory: Path, family: str, stages: Sequence[str]) -> dict[s
     for stage in stages:
         for start, (name, number, count) in _places(tensors, stage):
             weight, bias = (tensors.get(f"{start}{name}.{kind}") for kind in ("weight", "bias"))
-            if weight is None or len(weight.shape) != 2 or weight.shape[0] * weight.shape[1] > MOST_VALUES:
+            if weight is None or len(weight.shape) != 2 or weight.shape[0] * weight.shape[1] > MAX_VALUES:
                 continue
             layers[stage] = tuple(np.split(_values(each), count)[number] for each in (weight, bias) if each)
             break

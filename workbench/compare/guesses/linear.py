@@ -14,7 +14,7 @@ from workbench.trace.inside import layer_and_part
 from workbench.trace.step_names import step_and_stage
 
 _NEAREST = 24  # earlier stages that the layer may have taken as its input
-_MOST_HEADS = 32  # whose order is looked for
+_MAX_HEADS = 32  # whose order is looked for
 _FEW_ROWS = 16  # on which that is done
 _BLOCK = 32  # values with one scale in q8_0
 
@@ -117,7 +117,7 @@ def _order_of_heads(scene: Scene, x: np.ndarray, weight: np.ndarray, bias: np.nd
     The products of each head of the input with each head of the weight are fitted to the candidate.
     """
     query = scene.reference_stages.get(f"{scene.stage.removesuffix('output')}query")
-    if scene.part != "output" or query is None or query.ndim != 3 or not 1 < query.shape[1] <= _MOST_HEADS:
+    if scene.part != "output" or query is None or query.ndim != 3 or not 1 < query.shape[1] <= _MAX_HEADS:
         return None
     heads = query.shape[1]
     rows = scene.sample[:: max(1, len(scene.sample) // _FEW_ROWS)]

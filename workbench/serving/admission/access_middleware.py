@@ -45,6 +45,7 @@ UNUSED_ROUTES = re.compile(
 )
 GRADIO_SERVER = b"x-gradio-server"  # a header by which another server of Gradio names itself; there is none here
 LONGEST_PATH = 4096  # characters; as long as the path of a file may be
+_ONE_RANGE = re.compile(rb"bytes=(\d{1,18}-\d{0,18}|-\d{1,18})")  # what Gradio reads; for any other it fails
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 ASKING = re.compile(r"/gradio_api/(run/|api/|call/|queue/join)|/v1/|/mcp|/chat/|/live|/login")
 # Addresses whose answers take tens of milliseconds to write: the page, its description, pictures, reports.
@@ -96,7 +97,7 @@ class AccessMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        scope["headers"] = [each for each in scope["headers"] if each[0] != GRADIO_SERVER]
+        scope["headers"] = _understood(scope)
         headers = Headers(scope=scope)
         try:
             visitor = self._let_in(scope, headers)
@@ -230,6 +231,16 @@ class AccessMiddleware:
             b"access-control-expose-headers": b"retry-after, mcp-session-id",
             b"vary": b"Origin",
         }
+
+
+def _understood(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Returns the headers without those that Gradio would misunderstand. A server may ignore Range (RFC 9110, 14.2)."""
+    files = route_path(scope).startswith(FILES)
+    return [
+        (name, value)
+        for name, value in scope["headers"]
+        if name != GRADIO_SERVER and not (files and name == b"range" and not _ONE_RANGE.fullmatch(value))
+    ]
 
 
 def _forwarded_host(headers: Headers) -> str:

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
-from fastapi.exceptions import RequestValidationError
 from gradio.block_function import BlockFunction
 from gradio.components import FormComponent
 from gradio.exceptions import InvalidPathError
 from gradio.processing_utils import check_all_files_in_cache
+from gradio.routes import fastapi  # the framework under Gradio, which is no requirement of its own
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute
@@ -217,7 +217,7 @@ async def refuse_fields(request: Request, error: Exception) -> JSONResponse:
     """Returns the answer to a request whose body or query lacks a field. FastAPI's own would repeat the whole body, and
     fail for one that is not text.
     """
-    if not isinstance(error, RequestValidationError):
+    if not isinstance(error, fastapi.exceptions.RequestValidationError):
         raise error
     first = error.errors()[0]
     place, fault = ".".join(str(part) for part in first["loc"][1:]) or "the body of the request", str(first["msg"])
@@ -225,4 +225,9 @@ async def refuse_fields(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": sentence, "detail": sentence}, 422)
 
 
-HANDLERS = {RequestValidationError: refuse_fields, TypeError: refuse_call, KeyError: refuse_call, OSError: refuse_name}
+HANDLERS = {
+    fastapi.exceptions.RequestValidationError: refuse_fields,
+    TypeError: refuse_call,
+    KeyError: refuse_call,
+    OSError: refuse_name,
+}

@@ -36,7 +36,7 @@ app: $(READY)
 	@exec $(PY) app.py --host $(HOST) $(if $(PORT),--port $(PORT))
 
 # Hundreds of processes start in the tests. Each would compile the project anew where Python is told to keep nothing.
-test: $(READY) programs
+test: $(READY) programs $(VENV)/parquet
 	@env -u PYTHONDONTWRITEBYTECODE $(PY) -m pytest -ra --durations=15 --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 check: $(READY)
@@ -55,6 +55,11 @@ reference: $(READY)
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What the tests of Parquet files need; without it they are skipped.
+$(VENV)/parquet: $(READY)
+	@$(PIP) --target $@ $$(sed -n 's/^# parquet: //p' requirements.lock) \
+		|| echo 'pyarrow could not be installed; the tests of Parquet files will be skipped.' >&2
 
 # Python gone, say after an upgrade of the system: the stamp no longer counts.
 ifeq (,$(shell $(PY) -V 2>/dev/null))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import Capture, run
-from tests.support.parquet_files import save
+from tests.support.parquet_files import let_children_import_pyarrow, save
 from workbench.core.progress import OnProgress
 
 
@@ -73,7 +73,10 @@ def test_the_column_with_the_text_is_chosen(capsys: Capture, folder: Path, tmp_p
 
 
 @pytest.mark.usefixtures("in_folder")
-def test_a_split_of_parquet_files_is_continued(capsys: Capture, folder: Path, tmp_path: Path) -> None:
+def test_a_split_of_parquet_files_is_continued(
+    capsys: Capture, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_children_import_pyarrow(monkeypatch)
     sound = (folder / "short.wav").read_bytes()
     for split in ("test", "train"):
         rows = [{"audio": {"bytes": sound, "path": f"{n}.wav"}, "sentence": "one", "speaker": "ann"} for n in range(3)]

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 
 from tests.support.manifest_files import write
-from tests.support.parquet_files import save
+from tests.support.parquet_files import pyarrow_and_parquet, save
 from workbench.core.errors import BadInput, Unavailable
 from workbench.evaluation.manifests import Bad, Wanted, read_manifest
 from workbench.evaluation.places import Recordings
@@ -145,7 +145,7 @@ def test_sound_and_text_in_unusual_columns(tmp_path: Path) -> None:
     "kinds", [("binary", "string"), ("large_binary", "large_string"), ("binary_view", "string_view")]
 )
 def test_files_of_other_programs_are_read(tmp_path: Path, options: dict[str, Any], kinds: tuple[str, str]) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pyarrow, parquet = pyarrow_and_parquet()
     bytes_, text = (getattr(pyarrow, kind)() for kind in kinds)
     audio = [{"bytes": sound(n / 10), "path": f"{n}.flac"} for n in range(3)]
     columns = {

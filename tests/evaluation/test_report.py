@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import codecs
 import csv
-import importlib.util
 import json
 import math
 import re
+import sys
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from tests.support.made_evaluation import MODELS, made_columns, tone, utterances
+from tests.support.parquet_files import pyarrow_and_parquet
 from workbench.core.errors import BadInput, Unavailable
 from workbench.evaluation.report.columns import Columns, columns_of, short_names
 from workbench.evaluation.report.confusions import Borders, confusions
@@ -313,13 +314,17 @@ def test_results_table_is_written_as_csv_and_jsonl(columns: Columns, tmp_path: P
         write_table(columns, tmp_path / "nowhere" / "table.csv")
 
 
-def test_parquet_table_is_written_or_error_names_the_install_command(columns: Columns, tmp_path: Path) -> None:
-    if importlib.util.find_spec("pyarrow") is None:
-        with pytest.raises(Unavailable, match="pip install pyarrow"):
-            write_table(columns, tmp_path / "table.parquet")
-        return
-    parquet = pytest.importorskip("pyarrow.parquet")
+def test_parquet_table_has_all_rows(columns: Columns, tmp_path: Path) -> None:
+    _, parquet = pyarrow_and_parquet()
     assert parquet.read_table(write_table(columns, tmp_path / "table.parquet")).to_pylist() == list(table_rows(columns))
+
+
+def test_without_pyarrow_the_error_names_the_command(
+    columns: Columns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(Unavailable, match="pip install pyarrow"):
+        write_table(columns, tmp_path / "table.parquet")
 
 
 def test_missing_results_are_not_counted_as_errors() -> None:

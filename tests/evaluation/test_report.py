@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import base64
-import codecs
-import csv
 import json
 import math
 import re
-import sys
 import zlib
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import jiwer
 import numpy as np
 import pytest
 
-from tests.support.made_evaluation import MODELS, made_columns, tone, utterances
-from tests.support.parquet_files import pyarrow_and_parquet
-from workbench.core.errors import BadInput, Unavailable
+from tests.support.made_evaluation import MODELS, made_columns, of_texts, tone, utterances
+from workbench.core.errors import BadInput
 from workbench.evaluation.report.columns import Columns, columns_of, short_names
 from workbench.evaluation.report.confusions import Borders, confusions
-from workbench.evaluation.report.exports import table_rows, write_table
 from workbench.evaluation.report.extremes import most_different, worst
 from workbench.evaluation.report.overview import overview
 from workbench.evaluation.report.packed import COUNTED, SEPARATOR, packed
@@ -35,19 +29,6 @@ from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import pool_scores, score
 
 MARKUP = "<img src=x onerror=alert(1)>\"'&</script><script>alert(2)</script>"
-
-
-@pytest.fixture(scope="module")
-def columns() -> Columns:
-    return made_columns()
-
-
-def of_texts(pairs: list[tuple[str, str]], model: str = "demo/a", **options: Any) -> Columns:
-    corpus = [Utterance(f"{place}", f"{place}.wav", reference) for place, (reference, _) in enumerate(pairs)]
-    results = [
-        Result(each.id, model, text, scores=scores_of(score(each.text, text))) for each, (_, text) in zip(corpus, pairs)
-    ]
-    return columns_of(corpus, {model: results}, "basic", "1", **options)
 
 
 def test_error_rates_equal_pooled_scores_and_jiwer() -> None:
@@ -296,35 +277,6 @@ def test_audio_players_respect_length_and_size_limits() -> None:
     assert sounds[0].note == "The sound is not here: there is no file a.wav" and not sounds[0].address
     assert sounds[1].address.startswith("data:audio/flac") and "first 30 s of 40 s" in sounds[1].note
     assert "fill the room" in sounds[2].note and not sounds[2].address
-
-
-def test_results_table_is_written_as_csv_and_jsonl(columns: Columns, tmp_path: Path) -> None:
-    rows = list(table_rows(columns))
-    assert len(rows) == 360 and rows[99]["error"] == "the session ended" and rows[99]["hits"] is None
-    with write_table(columns, tmp_path / "table.csv").open(encoding="utf-8-sig", newline="") as file:
-        csv_rows = list(csv.DictReader(file))
-    assert [each["text"] for each in csv_rows] == [each["text"] for each in rows]
-    lines = write_table(columns, tmp_path / "table.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == rows
-    formula = write_table(of_texts([("一", "=1+1")]), tmp_path / "formula.csv").read_bytes()
-    assert b"'=1+1" in formula and formula.startswith(codecs.BOM_UTF8)  # without it, spreadsheets misread the Chinese
-    with pytest.raises(BadInput, match=r"no ending of a table; expected \.csv, \.jsonl, \.parquet"):
-        write_table(columns, tmp_path / "table.xls")
-    with pytest.raises(BadInput, match="cannot be written"):
-        write_table(columns, tmp_path / "nowhere" / "table.csv")
-
-
-def test_parquet_table_has_all_rows(columns: Columns, tmp_path: Path) -> None:
-    _, parquet = pyarrow_and_parquet()
-    assert parquet.read_table(write_table(columns, tmp_path / "table.parquet")).to_pylist() == list(table_rows(columns))
-
-
-def test_without_pyarrow_the_error_names_the_command(
-    columns: Columns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(Unavailable, match="pip install pyarrow"):
-        write_table(columns, tmp_path / "table.parquet")
 
 
 def test_missing_results_are_not_counted_as_errors() -> None:

@@ -67,3 +67,12 @@ def made_columns(count: int = 120, models: Sequence[str] = MODELS, **more: Any) 
 def tone(utterance: Utterance) -> tuple[np.ndarray, int]:
     """A second of sound for any utterance."""
     return 0.3 * np.sin(np.arange(16000) / 20), 16000
+
+
+def of_texts(pairs: list[tuple[str, str]], model: str = "demo/a", **options: Any) -> Columns:
+    """Returns the results of a model for (reference, text) pairs."""
+    corpus = [Utterance(f"{place}", f"{place}.wav", reference) for place, (reference, _) in enumerate(pairs)]
+    results = [
+        Result(each.id, model, text, scores=scores_of(score(each.text, text))) for each, (_, text) in zip(corpus, pairs)
+    ]
+    return columns_of(corpus, {model: results}, "basic", "1", **options)

@@ -259,6 +259,8 @@ def test_example_mapping_in_the_docs_maps_the_described_stages(tmp_path: Path) -
     output = np.arange(1024.0, dtype=np.float32).reshape(2, 512)
     theirs = {"blk_03_out": layer[None], "enc": output.reshape(512, 2), "lfr": layer.T, "ctc": np.zeros((740, 4))}
     theirs["last_norm"] = np.ones((1, 3))
+    adapted, codes = np.arange(3 * 40 * 512.0, dtype=np.float32).reshape(3, 40, 512), np.arange(-4, 4, dtype=np.int8)
+    theirs |= {"adapted": adapted, "ctc_q8": codes.reshape(2, 4)}
     cache = np.arange(56.0).reshape(28, 1, 2)
     theirs |= {"step_1_blk_0": layer, "all_logits": np.arange(28.0)[:, None], "k_cache_0": cache}
     theirs |= {"step_1_beam_2_blk_0": layer, "step_1_logits": np.arange(12.0).reshape(3, 4)}
@@ -270,6 +272,8 @@ def test_example_mapping_in_the_docs_maps_the_described_stages(tmp_path: Path) -
     assert found.meta["dtype"] == "float16"
     assert np.array_equal(found["encoder.layers.3"], layer) and np.array_equal(found["frontend.lfr"], layer)
     assert np.array_equal(found["encoder.output"], output) and found["logits"].shape == (736, 4)
+    assert np.array_equal(found["adaptor.output"], adapted[1, :35])
+    assert np.allclose(found["ctc.logits"], 0.0193 * codes.reshape(2, 4).astype(np.float32))
     assert np.array_equal(found["steps.1.llm.layers.0"], layer)
     assert [float(found[f"steps.{n}.logits"].item()) for n in (1, 2)] == [26, 27]
     assert np.array_equal(found["steps.1.llm.layers.0.cache.key"], cache[:27])

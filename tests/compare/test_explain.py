@@ -364,6 +364,13 @@ def test_explanation_appears_in_the_verdict_and_in_the_json() -> None:
     assert set(stage["explanation"]) == {"kind", "stage", "sentence", "remaining", "error"}
 
 
+def test_a_vague_explanation_that_the_weights_do_not_explain_either_is_kept() -> None:
+    sides = Trace(REFERENCE, {}), Trace(with_stage(LAYER, lambda x: x + CONSTANTS), {})
+    comparison = with_hints(compare(*sides), None, *sides, layers=lambda stages: {})
+    [explanation] = [each.explanation for each in comparison.stages if each.explanation]
+    assert explanation.kind == "constant of each channel"
+
+
 def test_first_bad_stage_is_explained_end_to_end_and_every_bad_stage_isolated() -> None:
     wrong = {**ROUNDED, LAYER: 2 * ROUNDED[LAYER], "llm.layers.2": 3 * ROUNDED["llm.layers.2"]}
     for meta, expected in (({}, 1), ({"isolated": True}, 2)):

@@ -174,9 +174,10 @@ def _hinted(
     layers: LinearLayers | None,
 ) -> StageComparison:
     samples = sound() if sound and each.stage == FILTER_BANK else None
+    allowed = _allowed(each, comparison, noise)
     if each.explanation and samples is None:
         is_vague = layers is not None and each.explanation.kind in _VAGUE
-        if each.explanation.remaining <= _allowed(each, comparison, noise) and not is_vague:
+        if each.explanation.remaining <= allowed and not is_vague:
             return each
         # Without float64, more counted as rounding than it explains here.
         limit, units = each.limits.relative_l2, units_of(each.stage, len(each.shapes[0]))
@@ -194,7 +195,7 @@ def _hinted(
         stage=each.stage,
         reference=reference[each.stage],
         candidate=candidate[each.stage],
-        allowed=_allowed(each, comparison, noise),
+        allowed=allowed,
         reference_stages=reference,
         candidate_stages=candidate,
         before=tuple(names[:index][::-1]),

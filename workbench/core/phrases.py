@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+
+_NAME = re.compile(r"\w+[._]\w")  # what begins with a name such as `frontend.features`
 
 
 def counted(number: int, noun: str) -> str:
@@ -22,8 +25,8 @@ def dimensions(shape: Sequence[int]) -> str:
 
 
 def as_sentence(clause: str) -> str:
-    """Returns a clause with a capital letter and a full stop."""
-    return f"{clause[:1].upper()}{clause[1:]}."
+    """Returns a clause with a capital letter and a full stop; a name such as `llm.norm` at its beginning is kept."""
+    return f"{clause}." if _NAME.match(clause) else f"{clause[:1].upper()}{clause[1:]}."
 
 
 def enumerated(parts: Sequence[str]) -> str:

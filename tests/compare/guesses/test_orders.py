@@ -90,6 +90,28 @@ def test_rows_of_a_stale_cache_are_named(sources: dict[int, int], words: str) ->
     assert hint is not None and hint.sentence.startswith(words)
 
 
+@pytest.mark.parametrize(
+    ("zeros", "copied", "words"),
+    [
+        ([5], {}, "of 40 rows, row 5 is zeros, and the others agree;"),
+        ([5, 6], {}, "of 40 rows, rows 5, 6 are zeros, and the others agree;"),
+        ([5], {8: 3}, "row 5 is zeros, and row 8 holds what the reference has in row 3;"),
+    ],
+)
+@pytest.mark.parametrize("first", [0.0, 1.0])
+def test_zeros_are_no_copies_of_a_row_of_zeros(
+    zeros: list[int], copied: dict[int, int], words: str, first: float
+) -> None:
+    cache = np.random.default_rng(3).standard_normal((40, 2, 6)).astype(np.float32)
+    cache[0] *= first
+    wrong = cache.copy()
+    wrong[zeros] = 0
+    for row, source in copied.items():
+        wrong[row] = cache[source]
+    hint = explain(Scene("steps.3.llm.layers.1.cache.value", cache, wrong, 1e-6), 0.3)
+    assert hint is not None and hint.sentence.startswith(words)
+
+
 def test_rows_of_another_sequence_are_not_taken_for_copies() -> None:
     cache, other = np.random.default_rng(3).standard_normal((2, 40, 12)).astype(np.float32)
     stale = np.concatenate([cache[:20], other[20:24], cache[24:]])

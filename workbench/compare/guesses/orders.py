@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, is_few, is_range, listed, table, units_of
+from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, is_few, is_range, listed, named, table, units_of
 
 _SHIFTS = (1, -1, 2, -2)
 _MIN_SHIFTED, _MAX_SHIFTED = 16, 1 << 22  # rows of a stage whose shift is looked for
@@ -39,7 +39,12 @@ def orders(scene: Scene) -> Iterator[Guess]:
     if (places := _rows(scene)) is not None:
         yield Guess("rows permuted", _about_rows(places, scene), lambda rows: table(reference[places[rows]]))
     if (sources := _copied_rows(scene)) is not None:
-        yield Guess("rows copied", _about_rows(sources, scene), lambda rows: table(reference[sources[rows]]))
+        written = table(scene.candidate).any(axis=1) | (sources == np.arange(count))
+        words = _about_rows(np.where(written, sources, np.arange(count)), scene)
+        if not written.all():
+            zeros = np.flatnonzero(~written)
+            words = f"{named(unit, zeros)} {'is' if len(zeros) == 1 else 'are'} zeros, and {words}"
+        yield Guess("rows copied", words, lambda rows: table(reference[sources[rows]]) * written[rows, None])
 
 
 def _likeliest_shift(scene: Scene) -> list[int]:
@@ -145,6 +150,8 @@ def _copied_rows(scene: Scene) -> np.ndarray | None:
     changed = np.flatnonzero(np.linalg.norm(c - r, axis=1) > 2 * scene.allowed * max(sizes.max(), 1e-30))
     if not len(changed) or not is_few(changed, len(r)):
         return None
+    if not c[changed].any():
+        return None  # zeros, even if a row of the reference is zeros too
     sources = np.arange(len(r))
     sources[changed] = (np.square(sizes) - 2 * c[changed] @ r.T).argmin(axis=1)
     return sources if (sources[changed] != changed).all() else None

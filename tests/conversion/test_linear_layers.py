@@ -34,6 +34,7 @@ def test_weights_give_the_stages_of_the_network(model: str, family: str, some: t
     with Registry(isolate=False) as registry, registry.open(f"demo/{model}", runtime="pytorch", threads=1) as session:
         trace = session.trace(SAMPLE, globs)
     stages = [each for each in trace if each.rpartition(".")[2] in PRODUCTS]
+    memories = [each for each in trace if each.endswith(".fsmn")]
     found = linear_layers(assets() / f"demo-{model}", family, stages)
     assert set(some) <= found.keys() <= set(stages)
     checked = set()
@@ -43,4 +44,10 @@ def test_weights_give_the_stages_of_the_network(model: str, family: str, some: t
             assert relative_l2(product, table(trace[stage])) < 1e-5, stage
             checked.add(stage)
     assert set(some) <= checked
+    for stage, (kernel,) in linear_layers(assets() / f"demo-{model}", family, memories).items():
+        entering = table(trace[stage.replace(".fsmn", ".attention.value" if "encoder" in stage else ".fsmn_norm")])
+        reach = kernel.shape[1] // 2
+        padded = np.pad(entering, ((reach, reach), (0, 0)))
+        memory = sum(padded[tap : tap + len(entering)] * kernel[:, tap] for tap in range(kernel.shape[1])) + entering
+        assert relative_l2(np.asarray(memory), table(trace[stage])) < 1e-5, stage
     assert linear_layers(assets() / f"demo-{model}", family, ["encoder.layers.99.mlp.up", "frontend.fbank"]) == {}

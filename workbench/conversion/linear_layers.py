@@ -1,4 +1,7 @@
-"""Finds the weights of linear layers in a checkpoint by the stages behind them, such as `llm.layers.2.mlp.gate`."""
+"""Finds the weights of linear layers in a checkpoint by the stages behind them, such as `llm.layers.2.mlp.gate`.
+
+The kernels of an FSMN's memory count as one with the weight [channels, taps].
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,7 @@ _PARTS: Mapping[str, tuple[_Place, ...]] = {
     **{f"{name}.up": _whole(f"{name}.net.1") for name in ("ffn1", "ffn2")},
     **{f"{name}.down": _whole(f"{name}.net.4") for name in ("ffn1", "ffn2")},
     "conv.up": _whole("conv.pointwise_conv1"),
+    "fsmn": _whole("self_attn.fsmn_block"),
 }
 _LOGITS = _whole("ctc.ctc_lo", "decoder.output_layer", "output", "token_embd")
 
@@ -66,7 +70,8 @@ def linear_layers(directory: Path, family: str, stages: Sequence[str]) -> dict[s
             weight, bias = (tensors.get(f"{start}{name}.{kind}") for kind in ("weight", "bias"))
             if weight is None or len(weight.shape) != 2 or weight.shape[0] * weight.shape[1] > MAX_VALUES:
                 continue
-            layers[stage] = tuple(np.split(_values(each), count)[number] for each in (weight, bias) if each)
+            values = tuple(np.split(_values(each), count)[number] for each in (weight, bias) if each)
+            layers[stage] = (values[0].T,) if stage.endswith(".fsmn") else values  # stored as [taps, channels]
             break
     return layers
 

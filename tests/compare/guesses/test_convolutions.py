@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from workbench.compare.explain import explain
+from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.guess import Hint, Scene
+from workbench.compare.guesses.linear import Linear
 
 DRAW = np.random.default_rng(4)
 X = DRAW.standard_normal((60, 4, 3)).astype(np.float32)
@@ -41,6 +44,8 @@ def hint_of(candidate: np.ndarray, stage: str = "encoder.layers.1.fsmn", times: 
         (memory(np.roll(KERNEL, 1, axis=1)), "the taps of its kernel are rolled by +1: the last is first"),
         (memory(KERNEL * (np.arange(11) != 3)), "its convolution lacks the tap at frame -2"),
         (memory(KERNEL, times=0.0), "its input is not added to its convolution"),
+        (memory(KERNEL[:, ::-1], times=0.0), "the kernel of its convolution is reversed in time, and its input is not"),
+        (memory(KERNEL, times=2.0), "its input is added twice to its convolution"),
         (memory(KERNEL[::-1]), "its convolution over time has another kernel"),
     ],
 )
@@ -55,6 +60,7 @@ def test_changed_memory_kernel_is_named(candidate: np.ndarray, sentence: str) ->
         (memory(KERNEL, shift=-5), "its convolution looks 5 frames further back;"),
         (memory(KERNEL, shift=8), "its convolution looks 8 frames further ahead;"),
         (memory(KERNEL[:, ::-1], shift=-5), "the kernel of its convolution is reversed in time, and it looks 5 frames"),
+        (memory(KERNEL, shift=-5, times=0.0), "its convolution looks 5 frames further back, and its input is not add"),
         (
             memory(KERNEL, edges="edge"),
             "its convolution has copies of the first and last frame beyond the ends, where the reference has zeros",
@@ -66,6 +72,71 @@ def test_changed_memory_kernel_is_named(candidate: np.ndarray, sentence: str) ->
 def test_far_shift_and_other_edges_of_a_convolution_are_named(candidate: np.ndarray, sentence: str) -> None:
     hint = hint_of(candidate)
     assert hint is not None and hint.kind in ("kernel", "edges") and hint.sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("turn", "first", "words"),
+    [
+        (1, 0.0, "its convolution comes one frame late and begins with zeros; its input does not;"),
+        (1, 1.0, "its convolution comes one frame late and begins with the last one; its input does not;"),
+        (-1, 0.0, "its convolution comes one frame early and ends with zeros; its input does not;"),
+    ],
+)
+def test_memory_of_a_neighbouring_frame_is_named(turn: int, first: float, words: str) -> None:
+    moved = np.roll(memory(KERNEL, times=0.0), turn, axis=0)
+    moved[0 if turn > 0 else -1] *= first
+    hint = hint_of(moved + X.reshape(60, 12))
+    assert hint is not None and hint.kind == "memory" and hint.sentence.startswith(words)
+
+
+TOKENS = X[:4].reshape(4, 12).astype(np.float64)
+
+
+def token_memory(kernel: np.ndarray, left: int = 5, times: float = 1.0, mode: Any = "constant") -> np.ndarray:
+    """Returns the memory of four tokens, with a kernel of 11 taps of which `left` look back."""
+    padded = np.pad(TOKENS, ((left, 10 - left), (0, 0)), mode=mode)
+    return np.asarray(sum(padded[tap : tap + 4] * kernel[:, tap] for tap in range(11)) + times * TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "left", "words"),
+    [
+        (token_memory(KERNEL, 6), 5, "its convolution looks 1 token further back;"),
+        (token_memory(KERNEL, 4), 5, "its convolution looks 1 token further ahead;"),
+        (token_memory(KERNEL, 10), 5, "its convolution looks 5 tokens further back;"),
+        (token_memory(KERNEL, 5), 10, "its convolution looks 5 tokens further ahead;"),
+        (token_memory(KERNEL[:, ::-1]), 5, "the kernel of its convolution is reversed in time;"),
+        (token_memory(KERNEL, times=0.0), 5, "its input is not added to its convolution;"),
+        (token_memory(KERNEL[:, ::-1], times=0.0), 5, "the kernel of its convolution is reversed in time, and its inp"),
+        (token_memory(KERNEL, times=2.0), 5, "its input is added twice to its convolution;"),
+        (token_memory(KERNEL * (np.arange(11) != 3)), 5, "its convolution lacks the tap at token -2;"),
+        (token_memory(KERNEL, mode="edge"), 5, "its convolution has copies of the first and last token beyond"),
+        (token_memory(KERNEL[::-1]), 5, None),
+        (token_memory(KERNEL) + 1e-3 * DRAW.standard_normal((4, 12)), 5, None),
+    ],
+)
+def test_changed_memory_of_few_tokens_is_named_by_the_weights_of_the_checkpoint(
+    candidate: np.ndarray, left: int, words: str | None
+) -> None:
+    stage, entering = "decoder.layers.1.fsmn", "decoder.layers.1.fsmn_norm"
+    reference, parts = token_memory(KERNEL, left), {entering: TOKENS}
+
+    def layers(stages: Sequence[str]) -> dict[str, Linear]:
+        return {each: Linear(KERNEL.astype(np.float32)) for each in stages if each == stage}
+
+    hint = explain(Scene(stage, reference, candidate, 1e-6, parts, parts, (entering,), layers=layers), 1.0)
+    found = hint and hint.sentence
+    assert found is None if words is None else found is not None and found.startswith(words)
+
+
+def test_memory_of_another_input_gets_no_hint_of_its_own() -> None:
+    stage, entering = "decoder.layers.1.fsmn", "decoder.layers.1.fsmn_norm"
+    reference = token_memory(KERNEL)
+    scene = Scene(
+        stage, reference, 1.001 * reference, 1e-6, {entering: TOKENS}, {entering: 1.001 * TOKENS}, (entering,),
+        layers=lambda stages: dict.fromkeys(stages, Linear(KERNEL)),
+    )  # fmt: skip
+    assert [each.words for each in convolutions(scene) if each.kind != "memory"] == []
 
 
 def test_kernel_is_compared_no_more_closely_than_the_arithmetic_rounds() -> None:

@@ -6,7 +6,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, is_few, is_range, listed, named, table, units_of
+from workbench.compare.guesses.guess import (
+    Guess,
+    Scene,
+    in_order,
+    is_close,
+    is_few,
+    is_range,
+    listed,
+    named,
+    table,
+    units_of,
+)
 
 _SHIFTS = (1, -1, 2, -2)
 _MIN_SHIFTED, _MAX_SHIFTED = 16, 1 << 22  # rows of a stage whose shift is looked for

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.compare.guesses.attention import weights
-from workbench.compare.guesses.cif import cif
+from workbench.compare.guesses.cif import CIF_STAGES, cif
 from workbench.compare.guesses.codebooks import codebooks
 from workbench.compare.guesses.context import context
 from workbench.compare.guesses.convolutions import convolutions
@@ -93,7 +93,7 @@ def explain(scene: Scene, error: float) -> Hint | None:
     """Returns the first explanation that predicts the candidate as closely as the scene requires; None without one."""
     if scene.candidate.ndim < 1 or not scene.candidate.size:
         return None
-    families = _FAMILIES if scene.reference.shape == scene.candidate.shape else (filter_banks, stacking)
+    families = _FAMILIES if scene.reference.shape == scene.candidate.shape else (filter_banks, stacking, cif)
     if "c" in (scene.reference.dtype.kind, scene.candidate.dtype.kind):
         return None
     with np.errstate(all="ignore"):  # of numbers too large for a guess, which then does not fit
@@ -183,7 +183,7 @@ def _hinted(
         limit, units = each.limits.relative_l2, units_of(each.stage, len(each.shapes[0]))
         place = where_it_differs(each.numbers, limit, units) if each.numbers else None
         each = replace(each, hint=place, explanation=None)
-    if each.mismatch and samples is None and each.stage != STACKS:
+    if each.mismatch and samples is None and each.stage not in (STACKS, *CIF_STAGES):
         return each
     if not each.mismatch and (
         each.numbers is None or each.numbers.nonfinite_differences or not each.numbers.relative_l2

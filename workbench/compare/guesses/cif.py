@@ -8,24 +8,30 @@ Xu 2020; the tail, `smooth_factor` and `noise_threshold` are FunASR's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 
 import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Scene, is_close, table
-from workbench.core.phrases import enumerated
+from workbench.compare.guesses.shares import Shares, other_shares, shares_of
+from workbench.core.phrases import counted, enumerated
 
 WEIGHTS, TOKENS, FRAMES = "predictor.alphas", "predictor.embeddings", "encoder.output"
+CIF_STAGES = (WEIGHTS, TOKENS)
 _SAME = 1e-4  # difference of a factor from 1, or of a constant from 0, that is none
 _MIN_FITTED = 8  # weights above zero that a fit of two numbers needs
-_MAX_VALUES = 1 << 24  # of tokens times frames
-_SHARES = {"part": "its part of the weight", "whole": "its whole weight", "none": "no weight"}
+_MAX_VALUES = 1 << 24  # of the frames
+_SHIFTS = (1, -1, 2, -2)
 
 
 def cif(scene: Scene) -> Iterator[Guess]:
     """Yields other weights of frames, and other ways of adding frames up to tokens."""
+    if scene.reference.shape[1:] != scene.candidate.shape[1:]:
+        return
     if scene.stage == WEIGHTS and scene.reference.ndim == 1 and len(scene.reference) > _MIN_FITTED:
-        yield from _weights(scene)
+        if scene.reference.shape == scene.candidate.shape:
+            yield from _weights(scene)
+        elif len(scene.reference) == len(scene.candidate) + 1:
+            yield from _without_tail(scene)
     elif scene.stage == TOKENS and {WEIGHTS, FRAMES} <= set(scene.before) and scene.reference.ndim == 2:
         yield from _tokens(scene)
 
@@ -38,6 +44,16 @@ def _weights(scene: Scene) -> Iterator[Guess]:
 
     tail = f"its last weight, the tail, is {c[-1]:.4g}, where the reference's is {r[-1]:.4g}"
     yield guess(tail, np.append(r[:-1], c[-1]))
+    yield guess("the weight of the tail is added to the last frame, and its own is 0", np.append(_with_last(r), 0.0))
+    for shift in _SHIFTS:
+        moved = np.roll(r[:-1], shift)
+        edge = slice(shift) if shift > 0 else slice(shift, None)
+        if 2 * np.square(moved[edge]).sum() > np.square(moved).sum():
+            continue  # little would be compared
+        moved[edge] = c[:-1][edge]  # what comes in at the end depends on the padding
+        late = f"{counted(abs(shift), 'frame')} {'late' if shift > 0 else 'early'}"
+        words = f"its weights but the last come {late}, as when the padding of a convolution is off"
+        yield guess(words, np.append(moved, r[-1]))
     fitted = (c > 0) & (r > 0)
     fitted[-1] = False
     if fitted.sum() < _MIN_FITTED or np.ptp(r[fitted]) == 0:
@@ -56,43 +72,54 @@ def _weights(scene: Scene) -> Iterator[Guess]:
         yield guess(words, np.append(np.maximum(factor * r[:-1] + constant, 0.0), r[-1]))
 
 
+def _without_tail(scene: Scene) -> Iterator[Guess]:
+    """Yields weights that lack the place of the tail."""
+    r = np.asarray(scene.reference, np.float64)
+    for words, expected in (
+        ("the weight of the tail is left out", r[:-1]),
+        ("the weight of the tail is added to the last frame, without a place of its own", _with_last(r)),
+    ):
+        yield Guess("CIF", words, lambda rows, expected=expected: table(expected[rows]))  # type: ignore[misc]
+
+
+def _with_last(weights: np.ndarray) -> np.ndarray:
+    """Returns weights with the last one added to the one before."""
+    return np.append(weights[:-2], weights[-2] + weights[-1])
+
+
 def _tokens(scene: Scene) -> Iterator[Guess]:
     (reference_frames, candidate_frames), (reference_weights, candidate_weights) = (
         scene.entered(each) for each in (FRAMES, WEIGHTS)
     )
-    count = len(scene.reference)
+    reference_count, count = len(scene.reference), len(scene.candidate)
     weights, frames = np.asarray(candidate_weights, np.float64), table(candidate_frames)
     if (
         weights.shape != reference_weights.shape
         or frames.shape != reference_frames.shape
         or weights.ndim != 1
         or len(weights) != len(frames) + 1
-        or count * len(weights) > _MAX_VALUES
+        or frames.size > _MAX_VALUES
     ):
         return
-    right = _shares(np.asarray(reference_weights, np.float64), count)
+    right = shares_of(np.asarray(reference_weights, np.float64), reference_count)
     if right is None or not is_close(
-        right @ _with_tail(table(reference_frames)), table(scene.reference), scene.allowed
+        right.tokens(_with_tail(table(reference_frames)), range(reference_count)), table(scene.reference), scene.allowed
     ):
         return
-    right = _shares(weights, count)
-    if right is None or is_close(right @ _with_tail(frames), table(scene.candidate), 2 * scene.allowed):
+    frames_and_tail, tokens = _with_tail(frames), table(scene.candidate)
+    if count < reference_count:
+        yield from _tokens_without_tail(scene, weights, frames_and_tail)
+    right = shares_of(weights, count)
+    if right is not None and is_close(right.tokens(frames_and_tail, range(count)), tokens, 2 * scene.allowed):
         return  # the error came in with the weights or the frames
 
-    def guess(words: str, shares: np.ndarray, source_frames: np.ndarray) -> Guess:
-        return Guess("CIF", words, lambda rows: shares[rows] @ source_frames)
+    def guess(words: str, shares: Shares, source_frames: np.ndarray) -> Guess:
+        return Guess("CIF", words, lambda rows: shares.tokens(source_frames, rows))
 
-    for own, following in product(_SHARES, _SHARES):
-        if (own, following) == ("part", "part"):
-            continue
-        shares = _shares(weights, count, own, following)
-        if shares is not None:
-            words = f"a frame that completes a token adds {_SHARES[own]} to it and {_SHARES[following]} to the next"
-            yield guess(words, shares, _with_tail(frames))
-    restarted = _shares(weights, count, "part", "none", restart=True)
-    if restarted is not None:
-        words = "the sum of weights begins at 0 after each token, without the rest of the last weight"
-        yield guess(words, restarted, _with_tail(frames))
+    for words, shares in other_shares(weights, frames_and_tail, tokens):
+        yield guess(words, shares, frames_and_tail)
+    if right is None:
+        return
     edge = np.zeros((1, frames.shape[1]))
     for words, source in (
         ("before", np.concatenate([edge, frames[:-1]])),
@@ -101,32 +128,19 @@ def _tokens(scene: Scene) -> Iterator[Guess]:
         yield guess(f"each weight belongs to the frame {words} its own", right, _with_tail(source))
 
 
+def _tokens_without_tail(scene: Scene, weights: np.ndarray, frames: np.ndarray) -> Iterator[Guess]:
+    """Yields the tokens that are complete without the tail's weight, or with that added to the last frame."""
+    count = len(scene.candidate)
+    clause = f"so that {count} of {counted(len(scene.reference), 'token')} {'is' if count == 1 else 'are'} complete"
+    for option, changed in (("left out", weights[:-1]), ("added to the last frame", _with_last(weights))):
+        shares = shares_of(changed, count)
+        if shares is None or shares_of(changed, count + 1) is not None:
+            continue
+        words = f"the weight of the tail is {{}}, {clause}"
+        expected = shares.tokens(frames, range(count))
+        yield Guess("CIF", words, lambda rows, expected=expected: expected[rows], option=option)  # type: ignore[misc]
+
+
 def _with_tail(frames: np.ndarray) -> np.ndarray:
     """Returns frames [T, D] and a frame of zeros, which has the weight of the tail."""
     return np.concatenate([frames, np.zeros((1, frames.shape[1]))])
-
-
-def _shares(
-    weights: np.ndarray, count: int, own: str = "part", following: str = "part", restart: bool = False
-) -> np.ndarray | None:
-    """Returns the weight of each frame in each token [count, frames]; None if the weights complete fewer tokens.
-
-    Args:
-        own: what a frame that completes a token adds to it: "part", "whole" or "none".
-        following: what it adds to the next one.
-        restart: whether the sum begins at 0 after each token.
-    """
-    shares, token, total = np.zeros((count + 1, len(weights))), 0, 0.0
-    for frame, weight in enumerate(weights):
-        if total + weight < 1:
-            total += weight
-            shares[token, frame] += weight
-            continue
-        rest = total + weight - 1
-        shares[token, frame] += {"part": weight - rest, "whole": weight, "none": 0.0}[own]
-        token += 1
-        shares[token, frame] += {"part": rest, "whole": weight, "none": 0.0}[following]
-        total = 0.0 if restart else rest
-        if token == count:
-            return shares[:count]
-    return None

@@ -142,11 +142,12 @@ def _known_changes(scene: Scene, x: np.ndarray, kernel: Kernel) -> Iterator[Gues
         yield from guess("kernel", _ADDED_TWICE, taps, added=2.0)
     for tap in np.flatnonzero(taps.any(axis=0)):
         yield from guess("kernel", _lacks(tap - reach, _row(scene)), taps * (np.arange(taps.shape[1]) != tap))
-    for words, rolled in _rolled(taps, taps.any(axis=0)):
+    for words, rolled in _rolled(taps, (taps != 0).any(axis=0)):
         yield from guess("kernel", words, rolled)
     for edges, words in _EDGES.items():
         if len(x) > reach or edges == "edge":
-            sentence = f"its convolution has {words.replace('frame', _row(scene))} beyond the ends, where the reference has zeros"
+            beyond = words.replace("frame", _row(scene))
+            sentence = f"its convolution has {beyond} beyond the ends, where the reference has zeros"
             yield from guess("edges", sentence, taps, edges)
 
 

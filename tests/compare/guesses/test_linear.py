@@ -113,3 +113,18 @@ def test_right_product_of_a_wrong_input_gets_no_hint() -> None:
     seen = {**STAGES, f"{LAYER}mlp_norm": wrong.astype(np.float32)}
     scene = Scene(stage, STAGES[stage], product(wrong, *OWN), 1e-6, STAGES, seen, (f"{LAYER}mlp_norm",), layers=known)
     assert explain(scene, 1.0) is None
+
+
+@pytest.mark.parametrize("rows", [2, ROWS])
+def test_a_weight_and_a_bias_in_different_orders_are_named(rows: int) -> None:
+    stages = {name: each[:rows] for name, each in STAGES.items()}
+    order = np.arange(WIDE)
+    order[[3, 9, 40]] = 9, 40, 3
+    weight, bias = OWN.weight, np.asarray(OWN.bias)
+    for candidate, words in (
+        (product(X[:rows], weight[order], bias), "rows 3, 9, 40 of its weight are the reference's 9, 40, 3, and"),
+        (product(X[:rows], weight, bias[order]), "values 3, 9, 40 of its bias are the reference's 9, 40, 3, and"),
+        (product(X[:rows], weight[order], bias) + product(X[:rows], weight, None) * (order == 3), None),
+    ):
+        hint = hint_of("mlp.up", candidate, stages)
+        assert hint is None if words is None else hint is not None and hint.sentence.startswith(words)

@@ -90,6 +90,18 @@ def test_rows_of_a_stale_cache_are_named(sources: dict[int, int], words: str) ->
     assert hint is not None and hint.sentence.startswith(words)
 
 
+@pytest.mark.parametrize("columns", [30, 5000])
+def test_exchanged_entries_of_a_vocabulary_of_any_size_are_named(columns: int) -> None:
+    logits = np.random.default_rng(3).standard_normal((4, columns)).astype(np.float32)
+    wrong = logits.copy()
+    wrong[:, [3, 7, 20]] = logits[:, [7, 20, 3]]
+    hint = explain(Scene("logits", logits, wrong, 1e-6), 0.3)
+    assert hint is not None
+    assert hint.sentence.startswith("channels 3, 7, 20 hold what the reference has in channels 7, 20, 3;")
+    wrong[:, 4] = 2 * wrong[:, 5]
+    assert explain(Scene("logits", logits, wrong, 1e-6), 0.3) is None
+
+
 @pytest.mark.parametrize(
     ("zeros", "copied", "words"),
     [

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Scene, is_close, table
+from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, table
+from workbench.compare.guesses.orders import MATCHED_VALUES, MAX_MATCHED, changed_columns, matched, order_in
 from workbench.compare.guesses.products import PRODUCTS, input_of
 from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
 from workbench.trace.inside import layer_and_part
@@ -16,6 +17,7 @@ from workbench.trace.step_names import step_and_stage
 _NEAREST = 24  # earlier stages that the layer may have taken as its input
 _MAX_HEADS = 32  # whose order is looked for
 _FEW_ROWS = 16  # on which that is done
+_SAME_VALUES = 1e-2  # relative L2 of values that may be the same in another order
 _BLOCK = 32  # values with one scale in q8_0
 
 
@@ -76,6 +78,7 @@ def linear(scene: Scene) -> Iterator[Guess]:
             yield guess(f"it takes {each} as its input, where the reference's takes {name}", x=table(other_input))
     for words, rounded in _roundings(weight):
         yield guess(f"its weight is rounded to {words}", rounded)
+    yield from _orders_of_rows(scene, x[rows] @ weight.T, weight, bias, guess)
     if (order := _order_of_heads(scene, x, weight, bias)) is not None:
         yield guess(*_about_heads(order, weight))
 
@@ -109,6 +112,36 @@ def _roundings(weight: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
             scales[scales == 0] = 1.0
             stored = rounded_to_float16(scales) if "q8_0" in words else scales
             yield words, (np.round(blocks / scales) * stored).reshape(weight.shape)
+
+
+def _orders_of_rows(
+    scene: Scene, product: np.ndarray, weight: np.ndarray, bias: np.ndarray, guess: Callable[..., Guess]
+) -> Iterator[Guess]:
+    """Yields a weight whose rows are in another order than the values of its bias, as when a vocabulary is edited.
+
+    Args:
+        product: of the input with the weight, in the sample rows.
+    """
+    candidate = scene.pair[1]
+    places = changed_columns(product + bias, candidate, scene.allowed)
+    if not bias.any() or not 2 <= len(places) <= MAX_MATCHED or not np.isfinite(candidate).all():
+        return
+    r, c, b = product[:MATCHED_VALUES, places], candidate[:MATCHED_VALUES, places], bias[places]
+    constants = (c - r).mean(axis=0)
+    for words, noun, other, reference, values in (
+        ("weight", "rows", "bias", r, c - b),
+        ("bias", "values", "weight", b[None], constants[None]),
+    ):
+        if not is_close(np.sort(reference), np.sort(values), _SAME_VALUES):
+            continue
+        if (order := order_in(places, len(weight), matched(reference.T, values.T))) is None:
+            continue
+        moved = np.flatnonzero(order != np.arange(len(order)))
+        sources = in_order(order[moved])
+        sentence = (
+            f"{noun} {in_order(moved)} of its {words} are the reference's {sources}, and its {other} keeps its order"
+        )
+        yield guess(sentence, weight[order]) if words == "weight" else guess(sentence, bias=bias[order])
 
 
 def _order_of_heads(scene: Scene, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray | None:

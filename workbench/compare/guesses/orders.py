@@ -21,8 +21,8 @@ from workbench.compare.guesses.guess import (
 
 _SHIFTS = (1, -1, 2, -2)
 _MIN_SHIFTED, _MAX_SHIFTED = 16, 1 << 22  # rows of a stage whose shift is looked for
-_MAX_MATCHED = 4096  # rows or channels; each is compared with each
-_MATCHED_VALUES = 64  # of each row or channel, for that
+MAX_MATCHED = 4096  # rows or channels; each is compared with each
+MATCHED_VALUES = 64  # of each row or channel, for that
 _SORTED = 8  # rows, or channels, whose sorted values are compared
 
 
@@ -64,7 +64,7 @@ def _likeliest_shift(scene: Scene) -> list[int]:
     if not _MIN_SHIFTED <= count <= _MAX_SHIFTED:
         return []
     width = scene.reference.size // count
-    mixture = np.random.default_rng(0).standard_normal(min(width, _MATCHED_VALUES))
+    mixture = np.random.default_rng(0).standard_normal(min(width, MATCHED_VALUES))
     r, c = (
         np.asarray(side.reshape(count, -1)[:, : len(mixture)], np.float64) @ mixture
         for side in (scene.reference, scene.candidate)
@@ -133,12 +133,31 @@ def _signs(scene: Scene) -> Iterator[Guess]:
 def channel_order(scene: Scene) -> np.ndarray | None:
     """Returns the order of channels, if the candidate has the reference's in another order."""
     r, c = scene.pair
-    if not 2 <= r.shape[1] <= _MAX_MATCHED or not len(r):
+    if not len(r):
+        return None
+    places = np.arange(r.shape[1]) if r.shape[1] <= MAX_MATCHED else changed_columns(r, c, scene.allowed)
+    r, c = r[:, places], c[:, places]
+    if not 2 <= len(places) <= MAX_MATCHED:
         return None
     first_rows = slice(0, _SORTED)
     if not is_close(np.sort(r[first_rows], axis=1), np.sort(c[first_rows], axis=1), 2 * scene.allowed):
         return None
-    return _matched(r[:_MATCHED_VALUES].T, c[:_MATCHED_VALUES].T)
+    return order_in(places, scene.reference[0].size, matched(r[:MATCHED_VALUES].T, c[:MATCHED_VALUES].T))
+
+
+def changed_columns(reference: np.ndarray, candidate: np.ndarray, allowed: float) -> np.ndarray:
+    """Returns the columns of a table that differ by more than rounding."""
+    size = float(np.linalg.norm(reference, axis=0).max(initial=0.0))
+    return np.flatnonzero(~(np.linalg.norm(candidate - reference, axis=0) <= 2 * allowed * size))
+
+
+def order_in(places: np.ndarray, count: int, order: np.ndarray | None) -> np.ndarray | None:
+    """Returns the order of `count` columns of which those at some places have an order of their own; None without."""
+    if order is None:
+        return None
+    whole = np.arange(count)
+    whole[places] = places[order]
+    return whole
 
 
 def _rows(scene: Scene) -> np.ndarray | None:
@@ -149,7 +168,7 @@ def _rows(scene: Scene) -> np.ndarray | None:
     first_columns = slice(0, _SORTED)
     if not is_close(np.sort(r[:, first_columns], axis=0), np.sort(c[:, first_columns], axis=0), 2 * scene.allowed):
         return None
-    return _matched(r, c)
+    return matched(r, c)
 
 
 def _copied_rows(scene: Scene) -> np.ndarray | None:
@@ -173,18 +192,18 @@ def _some_columns(scene: Scene) -> tuple[np.ndarray, np.ndarray] | None:
     too many rows, or values that are not finite.
     """
     count = len(scene.reference)
-    if not 2 <= count <= _MAX_MATCHED:
+    if not 2 <= count <= MAX_MATCHED:
         return None
     flat = [np.asarray(side).reshape(count, -1) for side in (scene.reference, scene.candidate)]
     width = flat[0].shape[1]
     if not width:
         return None
-    columns = np.unique(np.linspace(0, width - 1, min(width, _MATCHED_VALUES)).round().astype(int))
+    columns = np.unique(np.linspace(0, width - 1, min(width, MATCHED_VALUES)).round().astype(int))
     r, c = (side[:, columns].astype(np.float64) for side in flat)
     return (r, c) if np.isfinite(r).all() and np.isfinite(c).all() else None
 
 
-def _matched(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray | None:
+def matched(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray | None:
     """Returns for each row of `candidate` the nearest row of `reference`; None if two rows have the same nearest row.
 
     A row that is equally near to the row in its own place stays there, so equal rows do not change the order.

@@ -6,10 +6,12 @@ server keeps no sessions. Where the package `mcp` is not installed, /mcp says so
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -17,7 +19,8 @@ from workbench.core.errors import Unavailable
 from workbench.openai_api.errors import Refusal
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp.files import upload_route
-from workbench.serving.routes.bodies import check_values, once_more, whole_body
+from workbench.serving.mcp.messages import InvalidMessage, check_message
+from workbench.serving.routes.bodies import once_more, whole_body
 from workbench.serving.service import Service, error_response
 from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
@@ -86,7 +89,12 @@ class Mcp:
                 raise Unavailable("MCP needs the package mcp of version 2: pip install 'speech-workbench[mcp]'")
             # The package would call a client that leaves, or the middleware's refusal of a body, a fault of the server.
             messages = await whole_body(receive)
-            check_values(*(message["body"] for message in messages or () if "body" in message))
+            if messages is not None:
+                body = b"".join(message.get("body", b"") for message in messages)
+                await asyncio.to_thread(check_message, Headers(scope=scope).get("content-type", ""), body)
+        except InvalidMessage as error:
+            await error.answer()(scope, receive, send)
+            return
         except Exception as error:
             response = error_response(error)
             if response.status_code == 405:

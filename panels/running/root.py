@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -113,7 +114,13 @@ class Page(gr.Blocks):
         *args: Any,
         **settings: Any,
     ) -> Any:
-        """Calls Gradio's method. It checks the files that an event names first, as those of the values are."""
+        """Calls Gradio's method. It checks the files that an event names first, as those of the values are.
+
+        A direct call that names no session gets one that nobody can guess, as a call of the queue does. So it neither
+        sees nor stops what other such calls do.
+        """
+        if isinstance(requests, gr.Request) and requests.session_hash is None:
+            requests.session_hash = secrets.token_urlsafe(16)
         try:
             if event_data is not None:
                 check_all_files_in_cache(event_data._data)

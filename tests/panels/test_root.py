@@ -56,3 +56,16 @@ def test_sent_results_forget_the_oldest_and_ignore_other_values() -> None:
     results.add(unlisted, "d")
     assert "d" not in results
     assert [each in results for each in ("a", "b", "c", "", None, 3)] == [True, False, True, False, False, False]
+
+
+def test_calls_without_a_session_share_nothing() -> None:
+    with Page() as page:
+        text = gr.Textbox()
+        text.submit(lambda request: str(request.session_hash), [text], [text])
+
+    def user_of(**session: str) -> Any:
+        request = gr.Request(None, **session)
+        return result_of(page.call_function(page.fns[0], [request], None, request))["prediction"]
+
+    assert user_of() != user_of() and "None" not in (user_of(), user_of())
+    assert user_of(session_hash="open page") == "open page"

@@ -8,10 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from workbench.system.endings import remove_leftovers
-from workbench.system.tempdirs import OWNER, make_tempdir
+from workbench.system.tempdirs import OWNER, make_tempdir, remove_tempdir
 
 PROGRAM = """
 import sys, time
@@ -64,3 +65,15 @@ def test_programs_remove_their_folders_on_sigterm_and_leftovers_of_killed_progra
             program.stdout.close()
         own_folder.joinpath(OWNER).unlink()
         own_folder.rmdir()
+
+
+def test_folder_of_a_running_program_stays_after_a_change_of_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = make_tempdir()
+    try:
+        monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: 0.0)  # Linux computes it from the clock
+        assert folder not in remove_leftovers() and folder.exists()
+    finally:
+        remove_tempdir(folder)

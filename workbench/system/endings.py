@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from workbench.system.tempdirs import OWNER, PREFIX
+from workbench.system.tempdirs import OWNER, PREFIX, start_mark
 
 _ended = threading.Event()
 _POLL_SECONDS = 0.2  # the longest time for which `polled_signals` leaves a signal unseen
@@ -86,17 +86,7 @@ def _is_abandoned(folder: Path) -> bool:
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return False
-        pid, start_time = (folder / OWNER).read_text().split()
+        pid, mark = (folder / OWNER).read_text().split()
     except (OSError, ValueError, AttributeError):
         return False
-    return start_time_of(int(pid)) != start_time if pid.isdecimal() else False
-
-
-def start_time_of(pid: int) -> str:
-    """Returns the start time of a process as a text, which distinguishes processes with the same id; empty if gone."""
-    import psutil
-
-    try:
-        return f"{psutil.Process(pid).create_time():.2f}"
-    except psutil.Error:
-        return ""
+    return start_mark(int(pid)) != mark if pid.isdecimal() else False

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 PREFIX = "workbench-"
-OWNER = ".owner"  # a file in such a folder: the process that made it, and when that began
+OWNER = ".started"  # a file in such a folder: the id of the process that made it, and its mark
 LONGEST_PLACE = 40  # characters; the path of a Unix socket in such a folder is limited to about a hundred
 DISTINCT = 10  # characters; a name this long is unique in practice
 SHARED_MEMORY = Path("/dev/shm")  # where Linux shows shared memory as files
@@ -23,10 +23,24 @@ def make_tempdir() -> Path:
     short = len(place) <= LONGEST_PLACE or not Path("/tmp").is_dir()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place if short else "/tmp"))
     with contextlib.suppress(OSError):  # a full disk; the code that needs the folder reports it
-        import psutil
-
-        (folder / OWNER).write_text(f"{os.getpid()} {psutil.Process().create_time():.2f}")
+        (folder / OWNER).write_text(f"{os.getpid()} {start_mark(os.getpid())}")
     return folder
+
+
+def start_mark(pid: int) -> str:
+    """Returns a text that distinguishes a process from others with the same id; empty if there is no such process.
+
+    It is the same before and after a change of the system's clock, unlike the start time that psutil computes on Linux.
+    """
+    import psutil
+
+    try:
+        if psutil.LINUX:
+            fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            return fields[19]  # clock ticks from the start of the system to that of the process
+        return f"{psutil.Process(pid).create_time():.2f}"
+    except (OSError, psutil.Error):
+        return ""
 
 
 @contextlib.contextmanager

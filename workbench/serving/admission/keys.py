@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,24 +79,42 @@ class Keys:
         """
         if not NAME.fullmatch(name):
             raise BadInput(f"the name of the key is {name!r:.80}; expected 1 to 64 letters, figures, dots or dashes")
-        if name in self.entries():
-            raise BadInput(f"there is a key {name} already; remove it first, or choose another name")
         key = BEGIN + secrets.token_urlsafe(32)
-        self._write({**self.entries(), name: {"sha256": _hash(key), "made": int(time.time())}})
+        with self._changing():
+            if name in self.entries():
+                raise BadInput(f"there is a key {name} already; remove it first, or choose another name")
+            self._write({**self.entries(), name: {"sha256": _hash(key), "made": int(time.time())}})
         return key
 
     def remove(self, name: str) -> None:
         """Removes a key, which is invalid from now on. Raises `BadInput` if no key has that name."""
-        entries = dict(self.entries())
-        if entries.pop(name, None) is None:
-            raise BadInput(f"there is no key {name!r:.80}; the keys are {', '.join(entries) or 'none'}")
-        self._write(entries)
+        with self._changing():
+            entries = dict(self.entries())
+            if entries.pop(name, None) is None:
+                raise BadInput(f"there is no key {name!r:.80}; the keys are {', '.join(entries) or 'none'}")
+            self._write(entries)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Lets no other process change the keys within the block, which would bring back what the block removes."""
+        from filelock import FileLock
+
+        assert self._path is not None
+        lock = FileLock(self._path.with_name(f".{self._path.name}.lock"), mode=0o600)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _write(self, entries: dict[str, dict[str, Any]]) -> None:
         assert self._path is not None
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 json.dump(entries, file, indent=1)
@@ -103,7 +122,10 @@ class Keys:
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink()
-            raise BadInput(f"the keys cannot be written to {self._path}: {error.strerror or error}") from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> BadInput:
+        return BadInput(f"the keys cannot be written to {self._path}: {error.strerror or error}")
 
 
 def _hash(key: str) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
+from workbench.serving.kept_files import make_newest
 from workbench.system.user_cache import user_cache
 
 HOURS, PUBLIC_HOURS, HOURS_VARIABLE = 7 * 24.0, 24.0, "WORKBENCH_KEEP_HOURS"
@@ -66,6 +67,7 @@ class RunStore:
                     if path.is_file() and path.stat().st_size <= self.largest:
                         shutil.copyfile(path, place / Path(name).name)
                 (place / CONTENT).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+                make_newest(place / CONTENT, self.folder.glob(f"*/{CONTENT}"))
                 place.rename(self.folder / key)
             except BaseException:  # such as a full disk, which an unfinished folder would keep full
                 shutil.rmtree(place, ignore_errors=True)

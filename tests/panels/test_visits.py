@@ -219,6 +219,18 @@ def test_stored_runs_are_deleted_by_age_and_quota(tmp_path: Path) -> None:
     assert not (second_store.read(second_store.keep({}, {"one.wav": sound}))[1] / "one.wav").exists()
 
 
+def test_newest_run_stays_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs", nbytes=4000)
+    sound = tmp_path / "one.wav"
+    sound.write_bytes(bytes(900))
+    for number in range(4):
+        tomorrow = time.time() + 86400 + number
+        os.utime(tmp_path / "runs" / store.keep({}, {"one.wav": sound}) / "run.json", (tomorrow, tomorrow))
+    key = store.keep({"number": 4}, {"one.wav": sound})
+    store.keep({}, {"one.wav": sound})
+    assert store.read(key)[0] == {"number": 4}
+
+
 def test_run_that_finds_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(source: Path, target: Path) -> None:
         target.write_bytes(b"half")

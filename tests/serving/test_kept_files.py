@@ -11,7 +11,7 @@ import pytest
 
 from workbench.core.visitors import Visitor
 from workbench.serving.admission.limits import PUBLIC
-from workbench.serving.kept_files import KeptFiles, NoRoom
+from workbench.serving.kept_files import SECRET, KeptFiles, NoRoom
 
 MB = 1 << 20
 
@@ -55,6 +55,30 @@ def test_a_quota_holds_after_a_restart(files: KeptFiles) -> None:
     names = [store(files, Visitor("10.0.0.1"), 9 - number) for number in range(2)]
     reopened = KeptFiles(files.root, files.limits)
     assert exist(reopened, [*names, store(reopened, Visitor("10.0.0.1"), 0)]) == [False, True, True]
+
+
+def test_newest_files_stay_after_the_clock_was_set_back(files: KeptFiles) -> None:
+    names = [store(files, Visitor("10.0.0.1"), age) for age in (0, 86400, 86399)]
+    assert exist(files, names) == [False, True, True]
+
+
+def test_servers_that_start_at_once_count_a_visitor_as_one(files: KeptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    second, link = KeptFiles(files.root, files.limits), os.link
+    homes = []
+
+    def late(new: Path, path: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        homes.append(second.begin(Visitor("10.0.0.1")).parent)
+        link(new, path)
+
+    monkeypatch.setattr(os, "link", late)
+    assert files.begin(Visitor("10.0.0.1")).parent == homes[0]
+
+
+def test_key_that_a_full_disk_left_incomplete_is_made_again(files: KeptFiles) -> None:
+    (files.root / SECRET).touch()
+    homes = [KeptFiles(files.root, files.limits).begin(Visitor("10.0.0.1")).parent for _ in range(2)]
+    assert homes[0] == homes[1]
 
 
 def test_upload_is_refused_when_the_disk_is_full(files: KeptFiles, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import re
 import secrets
 import shutil
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 from workbench.core.errors import NoRoom, Unavailable
@@ -27,7 +28,7 @@ from workbench.serving.admission.limits import Limits
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, or of the share that a user has of it
 SPARE = 64 << 20  # bytes of the disk that uploads leave free for all else
-FOLDERS, SECRET = "visitors", ".secret"
+FOLDERS, SECRET, KEY_BYTES = "visitors", ".secret", 32
 NAME = re.compile(r"[0-9a-f]{32}")  # of a folder with files
 
 
@@ -47,7 +48,9 @@ class KeptFiles:
         """
         try:
             folder = self._home(visitor) / secrets.token_hex(16)
-            folder.mkdir(parents=True)
+            with self._lock:
+                folder.mkdir(parents=True)
+                self._filling.add(folder)
             free = shutil.disk_usage(folder).free
         except OSError as error:
             raise no_room_error(error) from error
@@ -57,14 +60,13 @@ class KeptFiles:
                 f"the disk of this server has {max(free - SPARE, 0) >> 20} MB left, and the file needs "
                 f"{expected >> 20} MB; try again later, or with a smaller file"
             )
-        with self._lock:
-            self._filling.add(folder)
         return folder
 
     def end(self, folder: Path) -> None:
         """Keeps a complete folder, and removes the oldest folders if there are too many bytes."""
         with self._lock:
             self._filling.discard(folder)
+            make_newest(folder, (self.root / FOLDERS).glob("*/*"))
             share, home = self.limits.disk_mb_per_visitor << 20, folder.parent.name
             self._trim(home, share, folder)
             self._trim(f"{home.partition('-')[0]}-*", share * self.limits.per_address, folder)
@@ -72,11 +74,11 @@ class KeptFiles:
 
     def drop(self, folder: Path) -> None:
         """Removes a folder that was not completed."""
+        shutil.rmtree(folder, ignore_errors=True)
         with self._lock:
             self._filling.discard(folder)
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # the visitor has others
-            folder.parent.rmdir()
+            with contextlib.suppress(OSError):  # the visitor has others
+                folder.parent.rmdir()
 
     def find(self, name: str) -> Path | None:
         """Returns the one file in the folder of that random name; None if there is none."""
@@ -98,10 +100,7 @@ class KeptFiles:
         with self._lock:
             if not self._key:
                 self.root.mkdir(parents=True, exist_ok=True)
-                path = self.root / SECRET
-                with contextlib.suppress(FileExistsError), open(path, "xb", opener=_private) as file:
-                    file.write(secrets.token_bytes(32))
-                self._key = path.read_bytes() or secrets.token_bytes(32)
+                self._key = _shared_key(self.root / SECRET)
             return self._key
 
     def _trim(self, homes: str, max_bytes: int, newest: Path) -> None:
@@ -117,6 +116,44 @@ class KeptFiles:
             if path != newest and path not in self._filling:
                 shutil.rmtree(path, ignore_errors=True)
                 total_bytes -= size
+
+
+def _shared_key(path: Path) -> bytes:
+    """Returns the key in a file, which is made if it is missing, or if a full disk has left it incomplete.
+
+    The file appears with its content, so that two servers that start at once use the same key.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if len(key := path.read_bytes()) == KEY_BYTES:
+            return key
+        path.unlink()
+    new = path.with_name(f"{path.name}-{secrets.token_hex(8)}")
+    try:
+        with open(new, "xb", opener=_private) as file:
+            file.write(secrets.token_bytes(KEY_BYTES))
+        os.link(new, path)
+    except FileExistsError:
+        pass  # another server was first
+    except OSError:
+        new.replace(path)  # a file system without hard links
+    finally:
+        new.unlink(missing_ok=True)
+    return path.read_bytes()
+
+
+def make_newest(path: Path, others: Iterable[Path]) -> None:
+    """Makes the time of change of a path the latest, also after the clock was set back: the oldest are removed first.
+
+    Args:
+        others: paths, which may be gone.
+    """
+    newest = 0
+    for each in others:
+        with contextlib.suppress(OSError):
+            newest = max(newest, 0 if each == path else each.stat().st_mtime_ns)
+    with contextlib.suppress(OSError):  # another server may have removed it
+        if path.stat().st_mtime_ns <= newest:
+            os.utime(path, ns=(newest + 1, newest + 1))
 
 
 def _private(path: str, flags: int) -> int:

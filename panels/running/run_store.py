@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, NoRoom
 from workbench.serving.kept_files import make_newest
 from workbench.system.user_cache import user_cache
 
@@ -28,6 +28,9 @@ UNFINISHED = ".part"  # suffix of a folder that is still being written
 ABANDONED_SECONDS = 3600.0  # an older unfinished folder was left behind by a server that ended
 _KEY = re.compile(r"[A-Za-z0-9_-]{22}")
 REMOVED = "that run is not kept any more; runs stay for {period}, and the oldest go first when there are too many"
+NOT_STORED = (
+    "the server could not store this run for a link ({reason}); its results stay on the page until you leave it"
+)
 
 
 def period_of(hours: float) -> str:
@@ -57,13 +60,22 @@ class RunStore:
         return self.nbytes / 4
 
     def keep(self, content: Mapping[str, Any], files: Mapping[str, Path] | None = None) -> str:
-        """Stores a run, as JSON and files by name; returns its key. A file that is too large or gone is left out."""
+        """Stores a run, as JSON and files by name; returns its key. A file that is too large or gone is left out.
+
+        Raises `NoRoom` if the disk is full or the folder cannot be written to.
+        """
+        try:
+            return self._keep(content, files or {})
+        except OSError as error:
+            raise NoRoom(NOT_STORED.format(reason=error.strerror or error)) from error
+
+    def _keep(self, content: Mapping[str, Any], files: Mapping[str, Path]) -> str:
         key = secrets.token_urlsafe(16)
         place = self.folder / (key + UNFINISHED)
         with self._lock:
             place.mkdir(parents=True, mode=0o700)
             try:
-                for name, path in (files or {}).items():
+                for name, path in files.items():
                     if path.is_file() and path.stat().st_size <= self.largest:
                         shutil.copyfile(path, place / Path(name).name)
                 (place / CONTENT).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")

@@ -26,7 +26,7 @@ from panels.widgets.option_inputs import OptionField, by_family, read_inputs, sh
 from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, NoRoom
 from workbench.core.options import option_specs
 from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.families import FAMILIES
@@ -64,8 +64,9 @@ class VisualiseActions:
         self._picture_sets: LastResults[PictureSet] = LastResults(PICTURES_REMOVED)
         self._scenes: LastResults[Scenes] = LastResults(PICTURES_REMOVED)
         # The keys of each user's last two sets of pictures. The browser may still fetch the older set.
-        self._keys: dict[str, tuple[str, ...]] = {}
-        self._forms: dict[str, tuple[Any, ...]] = {}  # the values of the inputs at each user's last run
+        self._keys: LastResults[tuple[str, ...]] = LastResults(PICTURES_REMOVED, pool.guard.limits.sessions)
+        # The values of the inputs at each user's last run.
+        self._forms: LastResults[tuple[Any, ...]] = LastResults(PICTURES_REMOVED, pool.guard.limits.sessions)
         self._runs = ActiveRuns()
 
     def find(self, key: str) -> PictureSet:
@@ -243,7 +244,7 @@ class VisualiseActions:
             **self._state(picture_request, used_options),
         }
         user = str(request.session_hash)
-        self._forms[user] = (recording, sample, text_input, model, compared_model, view, *values)
+        self._forms.put(user, (recording, sample, text_input, model, compared_model, view, *values))
         self._runs.stop(user)  # an earlier run, which this one replaces
         scenes = self._scenes.get(user)
         if scenes is None:
@@ -255,11 +256,19 @@ class VisualiseActions:
                     if step.stopped and not self._runs.is_latest(user, stop):
                         return  # another run of the same user shows its progress now
                     if step.result is not None and recording and not sample:
-                        state[OWN_RECORDING] = self.own_recordings.keep(recording)
+                        state[OWN_RECORDING] = self._stored(recording)
                     yield self._result_value(step, user, state), status_html(step), *run_buttons(not _is_finished(step))
         except Exception:
             yield gr.skip(), "", *run_buttons(False)
             raise
+
+    def _stored(self, recording: str) -> str:
+        """Returns the key of a recording for links; warns and returns an empty text if it cannot be stored."""
+        try:
+            return self.own_recordings.keep(recording)
+        except NoRoom as error:
+            gr.Warning(text(error))
+            return ""
 
     def _changed(self, values: Sequence[Any]) -> dict[OptionField, Any]:
         """Returns the options of the models that the user has changed."""
@@ -290,10 +299,10 @@ class VisualiseActions:
         if step.result is None:
             return gr.skip()
         picture_set = step.result
-        *old_keys, previous_key = self._keys.get(user, ("",))
+        *old_keys, previous_key = self._keys.get(user) or ("",)
         for key in old_keys:
             self._picture_sets.drop(key)
-        self._keys[user] = (previous_key, picture_set.key)
+        self._keys.put(user, (previous_key, picture_set.key))
         self._picture_sets.put(picture_set.key, picture_set)
         return {
             "key": picture_set.key,
@@ -311,9 +320,10 @@ class VisualiseActions:
         """Stops the run of a user who closed the page, and forgets the pictures."""
         user = str(request.session_hash)
         self._runs.stop(user)
-        self._forms.pop(user, None)
-        for key in self._keys.pop(user, ()):
+        self._forms.drop(user)
+        for key in self._keys.get(user) or ():
             self._picture_sets.drop(key)
+        self._keys.drop(user)
         self._scenes.drop(user)
 
 

@@ -35,7 +35,7 @@ from tests.panels.conftest import Served, live_in, serve
 from tests.panels.test_transcribe_page import expect, open_page
 from tests.support.fake_panels import FakeRegistry, tone
 from tests.support.widths import fits_a_phone_and_a_desk
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, NoRoom
 from workbench.session.values import Segment, SpokenHypothesis, Token, Transcript
 from workbench.text.exports import FORMATS
 from workbench.text.rates import score
@@ -238,7 +238,9 @@ def test_run_that_finds_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
     store, sound = RunStore(tmp_path / "runs"), tone(tmp_path / "a.wav")
     monkeypatch.setattr("shutil.copyfile", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(
+        NoRoom, match=r"could not store this run for a link \(No space left on device\)"
+    ):
         store.keep({}, {"a.wav": sound})
     assert not list(store.folder.iterdir())
     assert store.read(store.keep({"a": 1}))[0] == {"a": 1}

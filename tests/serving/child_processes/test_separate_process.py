@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 
 import numpy as np
+import psutil
 import pytest
 
+from tests.support.waits import until
 from workbench.core.errors import BadInput, Cancelled, OutOfMemory, WorkbenchError
 from workbench.core.progress import listening, report
 from workbench.core.visitors import Work, working
@@ -94,6 +101,27 @@ def test_process_ends_when_its_call_is_cancelled(process: SeparateProcess, way: 
 def test_killed_process_raises_one_line_error(process: SeparateProcess) -> None:
     with pytest.raises(WorkbenchError, match="ended with signal 15 before it had a result"):
         process(die)
+
+
+def test_process_that_was_killed_between_two_calls_is_replaced(process: SeparateProcess) -> None:
+    pid = process(process_id)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    assert process(process_id) != pid
+
+
+def test_process_that_is_killed_while_it_answers_raises_a_one_line_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    parent_socket, child_socket = socket.socketpair()
+    child_socket.sendall(struct.pack("!i", 1000) + b"a part")
+    child_socket.shutdown(socket.SHUT_WR)
+    with child_socket, SeparateProcess(threading.Lock()) as answering:
+        connection = Connection(parent_socket.detach())
+        monkeypatch.setattr(answering, "_start", lambda: (ended, connection))
+        with pytest.raises(WorkbenchError, match="the comparison ended with status 3 before it had a result"):
+            answering(process_id)
 
 
 def test_second_process_waits_for_the_running_one() -> None:

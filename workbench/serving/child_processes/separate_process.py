@@ -119,7 +119,9 @@ class SeparateProcess:
             self._alone.release()
 
     def _last_message(self, payload: bytes) -> tuple[str, Any]:
-        """Returns the last message of a call."""
+        """Returns the last message of a call. A process that has ended since the last call is replaced."""
+        if self._child is not None and self._child[0].poll() is not None:
+            self.close()
         process, connection = self._child = self._child or self._start()
         progress = (0.0, self._purpose.activity)
         try:
@@ -129,7 +131,7 @@ class SeparateProcess:
                     check_work()
                     report(*progress)  # the listener may end the work
                     continue
-                kind, found = connection.recv()
+                kind, found = _received(connection)
                 if kind != REPORT:
                     return kind, found
                 progress = found
@@ -160,3 +162,12 @@ class SeparateProcess:
             return OutOfMemory(self._purpose.too_large)
         ending = f"status {status}" if status >= 0 else f"signal {-status}"
         return WorkbenchError(f"{self._purpose.name} ended with {ending} before it had a result")
+
+
+def _received(connection: Connection) -> tuple[str, Any]:
+    """Returns the next message; raises `EOFError` if the process has ended, also in the middle of a message."""
+    try:
+        message: tuple[str, Any] = connection.recv()
+    except OSError as error:
+        raise EOFError from error
+    return message

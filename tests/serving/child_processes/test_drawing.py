@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -62,8 +63,8 @@ def test_errors_are_raised_to_the_caller_and_drawing_stays_available(drawing: Dr
     with pytest.raises(OutOfMemory, match="the picture needs more memory than it may have here; open a smaller stage"):
         drawing(allocate, 0.5)
     assert drawing(process_id) == pid
-    with pytest.raises(WorkbenchError, match="the picture ended with signal 15"):
-        drawing(die)
+    with pytest.raises(WorkbenchError, match="the picture ended with SIGTERM"):
+        drawing(die, signal.SIGTERM)
     assert drawing(process_id) != pid
 
 

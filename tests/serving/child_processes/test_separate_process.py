@@ -50,8 +50,8 @@ def wait_forever() -> None:
     threading.Event().wait()
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+def die(number: int) -> None:
+    os.kill(os.getpid(), number)
     threading.Event().wait()
 
 
@@ -98,9 +98,16 @@ def test_process_ends_when_its_call_is_cancelled(process: SeparateProcess, way: 
     assert process(process_id) != pid
 
 
-def test_killed_process_raises_one_line_error(process: SeparateProcess) -> None:
-    with pytest.raises(WorkbenchError, match="ended with signal 15 before it had a result"):
-        process(die)
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (signal.SIGTERM, "the comparison ended with SIGTERM before it had a result"),
+        (signal.SIGKILL, "the comparison was ended by SIGKILL, as happens when memory runs out; try again, or compare"),
+    ],
+)
+def test_killed_process_raises_one_line_error(process: SeparateProcess, number: int, sentence: str) -> None:
+    with pytest.raises(WorkbenchError, match=sentence):
+        process(die, number)
 
 
 def test_process_that_was_killed_between_two_calls_is_replaced(process: SeparateProcess) -> None:

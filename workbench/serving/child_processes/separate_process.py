@@ -158,9 +158,11 @@ class SeparateProcess:
 
     def _end(self, status: int) -> WorkbenchError:
         """Returns the error for a process that ended in the middle of a call."""
-        if status in (-signal.SIGKILL, -signal.SIGABRT):  # how a process ends that gets no memory
-            return OutOfMemory(self._purpose.too_large)
-        ending = f"status {status}" if status >= 0 else f"signal {-status}"
+        if status in (-signal.SIGKILL, -signal.SIGABRT):
+            ending = f"was ended by {signal.Signals(-status).name}, as happens when memory runs out"
+            return OutOfMemory(f"{self._purpose.name} {ending}; try again, or {self._purpose.instead}")
+        known = {each.value: each.name for each in signal.Signals}
+        ending = f"status {status}" if status >= 0 else known.get(-status, f"signal {-status}")
         return WorkbenchError(f"{self._purpose.name} ended with {ending} before it had a result")
 
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from workbench.core.errors import NoRoom, Unavailable
 from workbench.core.visitors import Visitor
 from workbench.serving.admission.limits import Limits
+from workbench.system.atomic_files import DISK_FULL
 
-FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, or of the share that a user has of it
 SPARE = 64 << 20  # bytes of the disk that uploads leave free for all else
 FOLDERS, SECRET, KEY_BYTES = "visitors", ".secret", 32
 NAME = re.compile(r"[0-9a-f]{32}")  # of a folder with files
@@ -183,4 +183,8 @@ def known_error(error: BaseException) -> BaseException:
         return error
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return Unavailable("the server has as many files and connections open as it may; try again in a moment")
-    return no_room_error(error) if error.errno in FULL else error
+    if error.errno not in DISK_FULL:
+        return error
+    return NoRoom(
+        f"the disk of this server is full ({error.strerror}), so the work could not be finished; try again later"
+    )

@@ -163,7 +163,11 @@ def test_recording_that_cannot_be_stored_returns_an_error(
 
 @pytest.mark.parametrize(
     ("number", "status", "sentence"),
-    [(errno.ENOSPC, 507, "found no room on this server"), (errno.EMFILE, 503, "as many files and connections open")],
+    [
+        (errno.ENOSPC, 507, "the disk of this server is full"),
+        (errno.EFBIG, 507, "the disk of this server is full"),  # beyond `ulimit -f`
+        (errno.EMFILE, 503, "as many files and connections open"),
+    ],
 )
 def test_exhausted_resource_during_the_work_returns_its_status(
     http: TestClient,

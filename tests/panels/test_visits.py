@@ -238,9 +238,7 @@ def test_run_that_finds_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
     store, sound = RunStore(tmp_path / "runs"), tone(tmp_path / "a.wav")
     monkeypatch.setattr("shutil.copyfile", full)
-    with pytest.raises(
-        NoRoom, match=r"could not store this run for a link \(No space left on device\)"
-    ):
+    with pytest.raises(NoRoom, match=r"could not store this run for a link \(No space left on device\)"):
         store.keep({}, {"a.wav": sound})
     assert not list(store.folder.iterdir())
     assert store.read(store.keep({"a": 1}))[0] == {"a": 1}

@@ -80,6 +80,14 @@ def test_lists_of_places_are_shortened() -> None:
     assert in_order(np.array([5, 1, 9, 2, 7, 0, 3, 8, 4, 6])) == "5, 1, 9, 2, 7, 0, 3, 8 and 2 more"
 
 
+def test_one_smaller_value_is_no_soft_cap() -> None:
+    small_values = 1e-4 * np.random.default_rng(0).normal(size=99)
+    for reference in (np.array([[-2.0]]), np.r_[small_values, -2.0][:, None]):
+        candidate = np.where(reference == -2.0, -6.0, reference)
+        for first, second in ((reference, candidate), (candidate, reference)):
+            assert explain(Scene("logits", first, second, 1e-6), relative_l2(first, second)) is None
+
+
 def test_soft_cap_of_the_logits_is_named_with_its_size() -> None:
     logits = 20 * np.random.default_rng(8).standard_normal((6, 40))
     for cap in (30.0, 50.0, 33.333):

@@ -9,7 +9,8 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from tests.runtimes.pytorch.test_fsmn_vad import SMALL, literal, milliseconds, pair, random_weights
+from tests.runtimes.pytorch.test_fsmn_vad import SMALL, literal, pair, random_weights
+from tests.runtimes.pytorch.test_fsmn_vad_published import milliseconds
 from tests.support.gguf_files import funasr_vad
 from tests.support.shared_data import shared
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice

@@ -68,11 +68,11 @@ def test_speech_file_is_encoded_outside_the_event_loop(
 ) -> None:
     formats: list[str] = []
 
-    def encode(samples: Any, rate: int, form: str) -> bytes:
+    def encode(samples: Any, rate: int, form: str, param: str) -> bytes:
         with pytest.raises(RuntimeError, match="no running event loop"):
             asyncio.get_running_loop()
         formats.append(form)
-        return encode_sound(samples, rate, form)
+        return encode_sound(samples, rate, form, param)
 
     monkeypatch.setattr(speech, "encode_sound", encode)
     client.audio.speech.create(

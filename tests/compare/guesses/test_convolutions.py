@@ -139,6 +139,13 @@ def test_memory_of_another_input_gets_no_hint_of_its_own() -> None:
     assert [each.words for each in convolutions(scene) if each.kind != "memory"] == []
 
 
+def test_memory_is_named_although_the_candidate_lacks_its_input() -> None:
+    stage, parts = "encoder.layers.1.fsmn", {"encoder.layers.1.attention.value": X}
+    hint = explain(Scene(stage, memory(KERNEL), memory(KERNEL[:, ::-1]), 1e-6, parts), 1.0)
+    assert hint is not None and hint.sentence.startswith("the kernel of its convolution is reversed in time;")
+    assert explain(Scene(stage, memory(KERNEL), memory(KERNEL[:, ::-1]), 1e-6), 1.0) is None
+
+
 def test_kernel_is_compared_no_more_closely_than_the_arithmetic_rounds() -> None:
     rounding = 1 + 2e-3 * np.random.default_rng(5).standard_normal((60, 12))
     parts = {"encoder.layers.1.attention.value": X}

@@ -42,7 +42,7 @@ def convolutions(scene: Scene) -> Iterator[Guess]:
     """Yields the convolution of the stage's input with another kernel."""
     if scene.part not in ("fsmn", "depthwise") or scene.reference.ndim != 2 or scene.reference.size > _MAX_VALUES:
         return
-    inputs = scene.input_named(*_INPUTS)
+    inputs = scene.input_named(*_INPUTS) or _own_input(scene)
     if inputs is None or any(side.size != scene.reference.size or len(side) < 2 for side in inputs):
         return
     reference_input, candidate_input = (table(side) for side in inputs)
@@ -74,6 +74,15 @@ def convolutions(scene: Scene) -> Iterator[Guess]:
     rows = scene.sample
     if not is_close(_convolved(candidate_input, kernel, rows), table(scene.candidate[rows]), 2 * scene.allowed):
         yield from _known_changes(scene, candidate_input, kernel)
+
+
+def _own_input(scene: Scene) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns the reference's input for both sides, if the candidate lacks it; None if the reference does, too."""
+    layer = scene.stage.removesuffix(".fsmn").removesuffix(".conv.depthwise")
+    for name in (f"{layer}.{each}" for each in _INPUTS):
+        if name in scene.reference_stages and name not in scene.candidate_stages:
+            return scene.reference_stages[name], scene.reference_stages[name]
+    return None
 
 
 def _late_memory(scene: Scene, reference_input: np.ndarray, candidate_input: np.ndarray) -> Iterator[Guess]:

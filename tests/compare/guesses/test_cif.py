@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from workbench.compare import compare, judge
+from workbench.compare.guesses.rounding import rounded_to_bfloat16
 from workbench.trace.trace import Trace
 
 DRAW = np.random.default_rng(5)
@@ -156,6 +157,14 @@ def test_another_threshold_is_named(threshold: float) -> None:
     assert described and "and 1 is then taken from the sum;" in found
     below, above = (float(each) for each in re.findall(r"[\d.]+", found)[:2])
     assert below < threshold <= above and not below < 1 <= above
+
+
+def test_another_threshold_is_named_in_bfloat16() -> None:
+    right = {"encoder.output": FRAMES, "predictor.alphas": WEIGHTS, "predictor.embeddings": fired(WEIGHTS)}
+    late = rounded_to_bfloat16(fired(WEIGHTS, threshold=0.9, unit=0.9)).astype(np.float32)
+    wrong = Trace({**right, "predictor.embeddings": late}, {"dtype": "bfloat16"})
+    explanation = judge(compare(Trace(right, {}), wrong)).explanation
+    assert explanation is not None and explanation.sentence.startswith(AT_EACH.format(0.9))
 
 
 def test_tokens_without_the_weight_of_the_tail_are_named() -> None:

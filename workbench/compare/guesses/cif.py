@@ -116,7 +116,7 @@ def _tokens(scene: Scene) -> Iterator[Guess]:
     def guess(words: str, shares: Shares, source_frames: np.ndarray) -> Guess:
         return Guess("CIF", words, lambda rows: shares.tokens(source_frames, rows))
 
-    for words, shares in other_shares(weights, frames_and_tail, tokens):
+    for words, shares in other_shares(weights, frames_and_tail, tokens, scene.allowed):
         yield guess(words, shares, frames_and_tail)
     if right is None:
         return

@@ -15,7 +15,8 @@ _SHARES = {"part": "its part of the weight", "whole": "its whole weight", "none"
 _THRESHOLDS = tuple(round(0.01 * each, 2) for each in (*range(30, 50, 5), *range(50, 150), *range(150, 205, 5)))
 _SAME = 1e-4  # difference of a threshold from 1 that is none
 _FIRST = 8  # tokens on which a way is tried
-_CLOSE = 1e-3  # relative L2 of the first tokens that counts as close
+_CLOSE = 1e-3  # relative L2 of the first tokens that counts as close, at least
+_ROUNDINGS = 4  # times the allowed error that counts so, too
 
 
 @dataclass(frozen=True)
@@ -55,28 +56,34 @@ def shares_of(weights: np.ndarray, count: int, division: Division = RIGHT) -> Sh
     return shares if complete == count else None
 
 
-def other_shares(weights: np.ndarray, frames: np.ndarray, tokens: np.ndarray) -> Iterator[tuple[str, Shares]]:
+def other_shares(
+    weights: np.ndarray, frames: np.ndarray, tokens: np.ndarray, allowed: float
+) -> Iterator[tuple[str, Shares]]:
     """Yields wrong ways of dividing weights [T] of frames [T, D]: a sentence, and the shares.
 
     Args:
         tokens: those of the candidate [N, D]; a way has to give the first of them.
+        allowed: relative L2 that counts as rounding.
     """
-    for words, divided_weights, division in _ways(weights, frames, tokens):
+    close = max(_CLOSE, _ROUNDINGS * allowed)
+    for words, divided_weights, division in _ways(weights, frames, tokens, close):
         first = min(len(tokens), _FIRST)
         shares, complete = _divided(divided_weights, first, division)
         rows = range(min(first, complete))
-        if len(rows) and relative_l2(shares.tokens(frames, rows), tokens[: len(rows)]) <= _CLOSE:
+        if len(rows) and relative_l2(shares.tokens(frames, rows), tokens[: len(rows)]) <= close:
             yield from _complete_or_not(words, divided_weights, len(tokens), division)
 
 
-def _ways(weights: np.ndarray, frames: np.ndarray, tokens: np.ndarray) -> Iterator[tuple[str, np.ndarray, Division]]:
+def _ways(
+    weights: np.ndarray, frames: np.ndarray, tokens: np.ndarray, close: float
+) -> Iterator[tuple[str, np.ndarray, Division]]:
     """Yields sentence, weights and division of each way."""
     for words, division in _divisions():
         yield words, weights, division
     for is_scaled in (False, True):
-        fitted = _fitted_threshold(weights, frames, tokens[0], is_scaled)
+        fitted = _fitted_threshold(weights, frames, tokens[0], is_scaled, close)
         # A threshold is a short number; the fitted one is less exact.
-        for threshold in dict.fromkeys((round(fitted, 4), fitted) if fitted else ()):
+        for threshold in dict.fromkeys((round(fitted, 2), round(fitted, 4), fitted) if fitted else ()):
             words = f"a token is complete at each {threshold:.5g} of the sum of weights, where the reference's is at 1"
             divisor = threshold if is_scaled else 1.0
             words += f", and its weights are divided by {threshold:.5g}" * is_scaled
@@ -142,7 +149,9 @@ def _divided(weights: np.ndarray, count: int, division: Division) -> tuple[Share
     return Shares(np.array(shares), np.array(places, int), ends), complete
 
 
-def _fitted_threshold(weights: np.ndarray, frames: np.ndarray, first: np.ndarray, is_scaled: bool) -> float | None:
+def _fitted_threshold(
+    weights: np.ndarray, frames: np.ndarray, first: np.ndarray, is_scaled: bool, close: float
+) -> float | None:
     """Returns the sum of weights at which the first token is complete; None if none explains it.
 
     With P and S the sums of w x and of w before the frame x that completes the token, the token is P + (t - S) x, and
@@ -161,7 +170,7 @@ def _fitted_threshold(weights: np.ndarray, frames: np.ndarray, first: np.ndarray
         return None
     place = int(np.where(is_within, errors, np.inf).argmin())
     threshold = float(thresholds[place])
-    is_fitted = relative_l2(y[place], thresholds[place] * z[place]) <= _CLOSE
+    is_fitted = relative_l2(y[place], thresholds[place] * z[place]) <= close
     return threshold if is_fitted and abs(threshold - 1) > _SAME else None
 
 

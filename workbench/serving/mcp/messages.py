@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from workbench.core.errors import BadInput
-from workbench.serving.routes.bodies import parsed
+from workbench.serving.routes.bodies import check_values, parsed
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600  # codes of JSON-RPC 2.0
 EXPECTED = 'expected a JSON-RPC message such as {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
@@ -32,6 +32,7 @@ class InvalidMessage(BadInput):
 
 def check_message(content_type: str, body: bytes) -> None:
     """Raises `InvalidMessage` for a body that is not one JSON-RPC message; `Refusal` for one with too many values."""
+    check_values(body)
     kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json":
         raise InvalidMessage(f"the content type is {kind or 'missing'!s:.80}, not application/json")

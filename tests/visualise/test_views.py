@@ -7,6 +7,7 @@ import json
 import time
 import warnings
 import xml.etree.ElementTree as ET
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ import pytest
 from tests.visualise.conftest import SceneOf
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
+from workbench.pipelines.recognition.fireredasr import FireRedAudioEncoder
 from workbench.registry.registry import Registry
+from workbench.runtimes.pytorch.language_models.speechlm_network import SpeechLmNetwork
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.picture import Picture
 from workbench.visualise.run import picture_of
@@ -112,3 +115,32 @@ def test_an_unknown_view_is_refused_with_the_nearest_name() -> None:
         find_view("atention")
     with pytest.raises(BadInput, match="expected one of waveform, filterbank"):
         find_view("zzz")
+
+
+@pytest.mark.parametrize(
+    ("model", "view"),
+    [
+        ("demo/fireredasr", "lens"),
+        ("demo/fireredasr", "confidence"),
+        ("demo/fireredasr", "gradient"),
+        ("demo/speechlm", "lens"),
+        ("demo/speechlm", "confidence"),
+    ],
+)
+def test_view_of_a_model_that_hears_encodes_the_sound_once_for_its_stages(
+    model: str, view: str, scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, heard = scene_of(model, fresh=True), []
+    encoder, method = {
+        "demo/fireredasr": (FireRedAudioEncoder, "embeddings"),
+        "demo/speechlm": (SpeechLmNetwork, "embed_audio"),
+    }[model]
+    encode = getattr(encoder, method)
+
+    def counted(*arguments: Any) -> Any:
+        heard.append(arguments)
+        return encode(*arguments)
+
+    monkeypatch.setattr(encoder, method, counted)
+    picture_of(scene, view)
+    assert len(heard) == 1 + scene.transcribes  # a transcript encodes it again

@@ -14,6 +14,8 @@ from workbench.visualise.scene import Scene
 
 EMBEDDINGS, ANSWER = "llm.embeddings", "answer.embeddings"
 AUDIO_EMBEDDINGS = "adaptor.output"
+OF_ANSWERS = (EMBEDDINGS, AUDIO_EMBEDDINGS, ANSWER, "tokens")
+"""The stages that `answered` reads. A view that asks for them with its own needs one pass instead of two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +38,7 @@ def answered(scene: Scene) -> Answered:
 
     Raises `Unavailable` if the runtime does not show the embeddings of tokens.
     """
-    stages = scene.stages(EMBEDDINGS, AUDIO_EMBEDDINGS, ANSWER, "tokens")
+    stages = scene.stages(*OF_ANSWERS)
     prompt = scene.stage(EMBEDDINGS, "the input of a language model")
     ids = tuple(int(number) for number in scene.stage("tokens"))
     if ANSWER in stages:

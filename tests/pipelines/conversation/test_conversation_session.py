@@ -231,6 +231,19 @@ def test_trace_has_the_stages_of_prompt_and_answer(tmp_path: Path) -> None:
     assert "codec.rows" not in session.trace(ASK, modalities="text")
 
 
+def test_trace_without_a_stage_of_the_codec_decodes_no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = fake_conversation()
+    full_trace = session.trace([SOUND], modalities="text_audio")
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("no stage of the codec is requested")
+
+    monkeypatch.setattr(session._codec, "decode", refuse)
+    trace = session.trace([SOUND], stages="tokens,codec.rows,text", modalities="text_audio")
+    for stage in ("tokens", "codec.rows", "text"):
+        np.testing.assert_array_equal(trace[stage], full_trace[stage])
+
+
 def test_closed_session_raises_an_error() -> None:
     session = fake_conversation()
     codec: Any = session._codec

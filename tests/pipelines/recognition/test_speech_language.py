@@ -46,6 +46,9 @@ class FakeEar:
             row[: len(samples)] = samples[:, None]
         return self.arrays(frames), counts
 
+    def count(self, samples: int) -> int:
+        return samples
+
     def instructed(self, instruction: Instruction) -> FakeEar:
         encoder = copy.copy(self)
         encoder.asks = tuple(map(ord, instruction.text)) or self.asks
@@ -196,11 +199,13 @@ class TracingEar(FakeEar):
         return self.arrays(recorder.put("adaptor.output", np.asarray(speech[0]))[None]), counts
 
 
-def trace_from(given: dict[str, np.ndarray] | None, arrays: Arrays = torch.from_numpy) -> tuple[dict[str, Any], Any]:
+def trace_from(
+    given: dict[str, np.ndarray] | None, arrays: Arrays = torch.from_numpy, stages: str = "*"
+) -> tuple[dict[str, Any], Any]:
     """The trace of two samples, and the language model that computed it."""
     language = TracingLanguage([[0], [STOP]], arrays)
     pipeline = SpeechLanguagePipeline(TracingEar(arrays), language)  # type: ignore[arg-type]
-    return pipeline.trace(samples(2)[0], ListeningOptions(), StageFilter("*"), given), language
+    return pipeline.trace(samples(2)[0], ListeningOptions(), StageFilter(stages), given), language
 
 
 @pytest.mark.parametrize("arrays", [torch.from_numpy, np.asarray])
@@ -219,6 +224,20 @@ def test_prompt_is_merged_from_given_tokens_and_adaptor_output(arrays: Arrays) -
 def test_no_text_is_generated_from_given_stages() -> None:
     trace, language = trace_from({"llm.embeddings": np.ones((4, WIDTH), np.float32)})
     assert language.step_count == 0 and not {"tokens", "text", "tokens.alternatives"} & set(trace)
+
+
+@pytest.mark.parametrize("arrays", [torch.from_numpy, np.asarray])
+def test_sound_is_not_embedded_where_the_language_model_continues_from_its_input(arrays: Arrays) -> None:
+    given = {"llm.embeddings": np.ones((4, WIDTH), np.float32)}
+    _, language = trace_from(given, arrays, "llm.layers.*,logits")
+    assert language.prompt.embeddings[0, :, 0].tolist() == [5, 0, 0, 6]
+    trace, _ = trace_from(given, arrays, "llm.*")
+    assert trace["llm.embeddings"][:, 0].tolist() == [5, 0.5, 0.5, 6]
+    trace, _ = trace_from(given, arrays, "logits,adaptor.output")
+    assert trace["adaptor.output"][:, 0].tolist() == [0.5, 0.5]
+    earlier = {**given, "adaptor.output": np.full((2, WIDTH), 9, np.float32)}
+    _, language = trace_from(earlier, arrays, "logits")
+    assert language.prompt.embeddings[0, :, 0].tolist() == [5, 9, 9, 6]
 
 
 def test_given_prompt_without_a_speech_placeholder_is_refused() -> None:

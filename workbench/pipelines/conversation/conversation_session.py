@@ -23,6 +23,7 @@ from workbench.families.speechlm.model import SpeechLmModel, SpeechLmOptions, an
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.conversation.speechlm_frontend import tower_times
 from workbench.pipelines.conversation.spoken_messages import read_recording
+from workbench.pipelines.resumed import begins_behind_sound
 from workbench.pipelines.text.text_session import IncrementalDetokenizer
 from workbench.pipelines.tracing import place_of, substituted_stages, substitution_meta, trace_of
 from workbench.session.conversation import (
@@ -136,10 +137,11 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         to `partial_answer`.
 
         Args:
-            positions: gets every position of the answer, if given.
+            positions: gets every position of the answer, if given. The answer then has no samples: a trace decodes
+                its rows only where a stage of the codec is requested.
         """
         network = self.network
-        writing = _AnswerStream(self.checkpoint, self._codec, network)
+        writing = _AnswerStream(self.checkpoint, self._codec, network, has_samples=positions is None)
         probabilities: list[np.ndarray] = []
         finish = ""
         try:
@@ -200,7 +202,10 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         substituted = substituted_stages(given, prompt.digest)
         recorder = Recorder(requested_stages, substituted)
         recorded = max((n for n, part in enumerate(prompt.parts) if isinstance(part, Recording)), default=-1)
-        parts = [self._embedded(part, recorder if n == recorded else None) for n, part in enumerate(prompt.parts)]
+        if begins_behind_sound(requested_stages, substituted):
+            parts = [self._stand_in(part) for part in prompt.parts]
+        else:
+            parts = [self._embedded(part, recorder if n == recorded else None) for n, part in enumerate(prompt.parts)]
         network.trace(parts, recorder)
         meta: dict[str, Any] = {"input_digest": prompt.digest, "layout": asdict(network.layout)}
         if substituted is not None:
@@ -265,6 +270,11 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         except BadInput as error:
             raise BadInput(f"{part.where}: {error}") from error
 
+    def _stand_in(self, part: PromptPart) -> np.ndarray:
+        """Returns a part of a prompt with rows of padding in place of a recording, which is not computed."""
+        layout = self.network.layout
+        return np.full((part.rows, layout.streams), layout.pad) if isinstance(part, Recording) else part
+
     def _prompt(self, messages: Sequence[Message]) -> _Prompt:
         """Reads the recordings of a conversation and returns its prompt."""
         turns: list[Turn] = []
@@ -327,9 +337,10 @@ class _Prompt:
 class _AnswerStream:
     """Turns the positions of an answer into events; text never splits a character, samples come in chunks."""
 
-    def __init__(self, checkpoint: SpeechLmModel, codec: Codec | None, network: SpeechModel):
+    def __init__(self, checkpoint: SpeechLmModel, codec: Codec | None, network: SpeechModel, has_samples: bool = True):
         self._text = IncrementalDetokenizer(checkpoint.tokenizer.text)
-        self._chunks = AudioChunks(codec, network.layout) if codec else None
+        self._chunks = AudioChunks(codec, network.layout) if codec and has_samples else None
+        self._has_streams = codec is not None
         self._rate = codec.sample_rate if codec else 0
         self._rows = 0
         self._open: Kind | None = None  # the segment whose end may still be held back
@@ -339,10 +350,10 @@ class _AnswerStream:
         if step.phase is Kind.TEXT:
             self._open = Kind.TEXT
             return [Piece(self._text.add(step.id), (step.id,))]
-        if step.phase is Kind.AUDIO and self._chunks:
+        if step.phase is Kind.AUDIO and self._has_streams:
             self._open = Kind.AUDIO
             self._rows += 1
-            samples = self._chunks.add(step.ids)
+            samples = self._chunks.add(step.ids) if self._chunks else None
             return [AudioPiece(_samples(samples), self._rate, self._rows, step.ids[None])]
         return [*self.rest(), Piece("", (step.id,))]
 

@@ -30,6 +30,7 @@ from workbench.pipelines.gradients import (
     record_gradients,
 )
 from workbench.pipelines.recognition.recogniser import Recognition
+from workbench.pipelines.resumed import begins_behind_sound
 from workbench.pipelines.text.language import Language, SearchesBeams
 from workbench.pipelines.text.token_table import Table
 from workbench.session.values import Token
@@ -215,7 +216,8 @@ class SpeechLanguagePipeline:
         passes, so it does not follow from one stage.
         """
         recorder = Recorder(requested_stages, given)
-        prompt, counts = self._prompt([samples], options, recorder)
+        is_heard = not begins_behind_sound(requested_stages, given)
+        prompt, counts = self._prompt([samples], options, recorder, is_heard)
         recorder.put("prompt.text", prompt_text(self.encoder, options))
         self.language.trace(prompt, recorder)
         graded = any(map(is_gradient, requested_stages.patterns))
@@ -272,10 +274,22 @@ class SpeechLanguagePipeline:
         close(self.encoder, self.language)
 
     def _prompt(
-        self, chunks: Sequence[np.ndarray], options: Any, recorder: Recorder | None = None
+        self,
+        chunks: Sequence[np.ndarray],
+        options: Any,
+        recorder: Recorder | None = None,
+        is_heard: bool = True,
     ) -> tuple[Merged[Any], np.ndarray]:
-        """Returns the prompts of the chunks, padded on the left, and the number of speech frames in each."""
-        speech, counts = self.encoder.embeddings(chunks, options, recorder)
+        """Returns the prompts of the chunks, padded on the left, and the number of speech frames in each.
+
+        Args:
+            is_heard: if not, the row of token 0 stands in place of each embedding of the speech.
+        """
+        if is_heard:
+            speech, counts = self.encoder.embeddings(chunks, options, recorder)
+        else:
+            counts = np.array([self.encoder.count(len(samples)) for samples in chunks])
+            speech = self.language.embed(np.zeros((len(chunks), counts.max()), dtype=np.int64))
         prompt = self.encoder.prompt_ids(options)
         if recorder:
             prompt = recorder.put("prompt.tokens", prompt).astype(np.int64)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.plots.layers import Axis, Layer
-from workbench.visualise.answers import EMBEDDINGS, answered
+from workbench.visualise.answers import EMBEDDINGS, OF_ANSWERS, answered
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
 from workbench.visualise.view_content import ViewContent, token_spans
+
+OF_FRAMES = ("ctc.posteriors", "vad.scores")
 
 
 def confidence(scene: Scene, options: ViewOptions) -> ViewContent:
@@ -16,7 +18,8 @@ def confidence(scene: Scene, options: ViewOptions) -> ViewContent:
     tokens = scene.tokens()
     spans = token_spans(tokens)
     span_layers = (spans,) if len(spans.values) else ()
-    for stage in ("ctc.posteriors", "vad.scores"):
+    scene.stages(*OF_FRAMES, *OF_ANSWERS)  # in one pass
+    for stage in OF_FRAMES:
         if (posteriors := scene.stages(stage).get(stage)) is not None:
             x = scene.rows(stage)
             return ViewContent(

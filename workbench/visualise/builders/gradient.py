@@ -22,6 +22,8 @@ def gradient(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the gradient of one token, its size in each frame, and the filter bank beside it."""
     number = options.token
     if number is None:
+        if scene.family.has_language_model:  # most write no tags, so token 0 is likely the one
+            scene.stages("tokens", FBANK, gradient_stage(0))
         number = token_number(None, scene.texts(scene.stage("tokens")))
     stage = gradient_stage(number)
     scene.stages("tokens", FBANK, stage)  # in one pass

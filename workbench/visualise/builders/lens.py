@@ -12,11 +12,11 @@ import numpy as np
 from workbench.decoding.alternatives import likeliest
 from workbench.decoding.ctc import greedy
 from workbench.plots.layers import Axis, Layer, Scale
-from workbench.visualise.answers import EMBEDDINGS, answered
+from workbench.visualise.answers import EMBEDDINGS, OF_ANSWERS, answered
 from workbench.visualise.builders.ctc import BLANK, blank_of
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
-from workbench.visualise.stacks import WRITING, stack_of
+from workbench.visualise.stacks import LAYERS, WRITING, stack_of
 from workbench.visualise.view_content import ViewContent, token_spans
 
 MAX_LAYERS = 16  # passes of the model; of more layers, as many that are evenly spread
@@ -25,6 +25,7 @@ PROBABILITY = Scale("probability of the likeliest token", 0.0, 1.0)
 
 def lens(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the likeliest tokens and their probabilities by layer."""
+    scene.stages(*LAYERS, *OF_ANSWERS)  # in one pass
     prefix, count = stack_of(scene, options.stack, WRITING)
     answer = answered(scene) if prefix == "llm.layers" else None
     ids = answer.ids if answer else scene.stage("tokens")

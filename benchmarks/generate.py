@@ -24,7 +24,7 @@ import torch
 from workbench.decoding.generation import Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language.directory import read_language_config
-from workbench.runtimes.pytorch.language_models.language import DTYPES, LanguageModel, open_language
+from workbench.runtimes.pytorch.language_models.language import TORCH_DTYPES, LanguageModel, open_language
 
 GOAL = 0.9
 SIZES = {  # random weights; the second has the published dimensions of Qwen3-0.6B
@@ -42,7 +42,7 @@ def write_random(size: str, directory: Path, dtype: str) -> None:
         "qwen3", **{**HEADS, "max_position_embeddings": 40_960, "rope_parameters": None, **SIZES[size]}
     )
     torch.manual_seed(1)
-    network = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPES[dtype])
+    network = transformers.AutoModelForCausalLM.from_config(config, dtype=TORCH_DTYPES[dtype])
     network.save_pretrained(directory)
 
 
@@ -117,7 +117,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--directory", type=Path, help="a language model's directory (default: random weights)")
     parser.add_argument("--size", choices=tuple(SIZES), default="small", help="of the random weights")
-    parser.add_argument("--dtype", choices=tuple(DTYPES), default="float32")
+    parser.add_argument("--dtype", choices=tuple(TORCH_DTYPES), default="float32")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--prompt", type=int, default=64, help="tokens")

@@ -24,7 +24,7 @@ import torch
 
 from workbench.core.settings import Settings
 from workbench.families.language.directory import LanguageConfig
-from workbench.runtimes.pytorch.language_models.language import DTYPES, LanguageModel
+from workbench.runtimes.pytorch.language_models.language import TORCH_DTYPES, LanguageModel
 from workbench.runtimes.pytorch.language_models.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.speechlm import open_speechlm
 from workbench.speech.generate import AnswerPlan, answer_steps
@@ -63,7 +63,7 @@ def random_network(size: str, dtype: str) -> SpeechLmNetwork:
         max_position_embeddings=4096,
     )
     torch.manual_seed(0)
-    decoder = transformers.Qwen3ForCausalLM(settings).to(DTYPES[dtype]).eval().requires_grad_(False)
+    decoder = transformers.Qwen3ForCausalLM(settings).to(TORCH_DTYPES[dtype]).eval().requires_grad_(False)
     config = LanguageConfig(Path("random"), "qwen3", hidden, layers, layout.vocabulary, 4096, (2, 3), 0)
     streams = 0.02 * torch.randn(layout.streams, hidden)
     return SpeechLmNetwork(LanguageModel(decoder, config, torch.device("cpu")), layout, streams, None)
@@ -130,7 +130,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", type=Path, help="a checkpoint directory; by default random weights")
     parser.add_argument("--size", choices=SIZES, default="demo", help="of the random weights")
-    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--dtype", choices=TORCH_DTYPES, default="float32")
     parser.add_argument("--rows", type=int, default=150)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)

@@ -141,9 +141,9 @@ def test_complete_request_may_take_longer_than_a_header(port: int) -> None:
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
 def test_client_that_sends_no_more_gets_its_answer(port: int, version: bytes) -> None:
     with socket.create_connection(("127.0.0.1", port), 20) as connection:
-        connection.sendall(b"GET / HTTP/" + version + b"\r\nHost: localhost\r\n\r\n")
+        connection.sendall(b"POST /count HTTP/" + version + b"\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nab")
         connection.shutdown(socket.SHUT_WR)
-        assert received_after(connection, ()).endswith(b"yes")
+        assert received_after(connection, ()).endswith(b"2")
 
 
 def test_work_for_a_client_that_sends_no_more_ends_soon(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

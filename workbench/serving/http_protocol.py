@@ -20,7 +20,7 @@ LARGEST_HEADER = 1 << 20  # bytes; as much as the limit `header_kb` may be, whic
 _NAMED = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
 SMALL_CHUNK, MAX_SMALL_CHUNKS = 64, 10_000  # bytes, and in one body: each takes as long to read as a large one
 HEADER_SECONDS = 60.0  # from a new connection, or the first byte of a header, to the end of the header
-HALF_CLOSED_SECONDS = 1.0  # how long a client that sends no more may wait for its answer
+HALF_CLOSED_SECONDS = 0.25  # how long a client that sends no more may wait for its answer
 
 
 class _Connection(h11.Connection):

@@ -138,22 +138,6 @@ def test_complete_request_may_take_longer_than_a_header(port: int) -> None:
         assert not client.protocol.extensions, "a compressed message can be a thousand times as large as what came"
 
 
-@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_client_that_sends_no_more_gets_its_answer(port: int, version: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", port), 20) as connection:
-        connection.sendall(b"POST /count HTTP/" + version + b"\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nab")
-        connection.shutdown(socket.SHUT_WR)
-        assert received_after(connection, ()).endswith(b"2")
-
-
-def test_work_for_a_client_that_sends_no_more_ends_soon(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "HALF_CLOSED_SECONDS", LONG / 6)
-    with socket.create_connection(("127.0.0.1", port), 20) as connection:
-        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
-        connection.shutdown(socket.SHUT_WR)
-        assert received_after(connection, ()) == b""
-
-
 def chunked(port: int, *pieces: bytes) -> bytes:
     beginning = b"POST /count HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
     return reply_to(port, beginning, *pieces)

@@ -20,7 +20,6 @@ LARGEST_HEADER = 1 << 20  # bytes; as much as the limit `header_kb` may be, whic
 _NAMED = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
 SMALL_CHUNK, MAX_SMALL_CHUNKS = 64, 10_000  # bytes, and in one body: each takes as long to read as a large one
 HEADER_SECONDS = 60.0  # from a new connection, or the first byte of a header, to the end of the header
-HALF_CLOSED_SECONDS = 0.25  # how long a client that sends no more may wait for its answer
 
 
 class _Connection(h11.Connection):
@@ -56,7 +55,6 @@ class BoundedHttpProtocol(EndsIfUnread, H11Protocol):
         if websockets is not None:
             self.ws_protocol_class = bounded_websockets(websockets)
         self._timer: asyncio.TimerHandle | None = None
-        self._half_closed: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -66,23 +64,6 @@ class BoundedHttpProtocol(EndsIfUnread, H11Protocol):
         super().data_received(data)
         self._wait_for_header()
 
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """Keeps the connection open for a moment if the answer to a complete request is due.
-
-        Tools such as `nc -N` close only their sending side. A client that has left looks the same, and its work has to
-        end, so the moment is short.
-        """
-        cycle = self.cycle
-        if cycle is None or cycle.more_body or cycle.response_complete:
-            return False
-        self._half_closed = self.loop.call_later(HALF_CLOSED_SECONDS, self.transport.close)
-        return True
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._half_closed is not None:
-            self.transport.close()
-
     def send_400_response(self, msg: str) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
@@ -91,8 +72,6 @@ class BoundedHttpProtocol(EndsIfUnread, H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        if self._half_closed is not None:
-            self._half_closed.cancel()
         super().connection_lost(exc)
 
     def _wait_for_header(self) -> None:

@@ -18,7 +18,6 @@ from starlette.types import Scope
 from starlette.websockets import WebSocket
 
 from panels.running.gradio_import import import_gradio
-from workbench.audio.read import MINUTES_VARIABLE
 from workbench.serving.admission.access_middleware import AccessMiddleware, script_digests
 from workbench.serving.admission.address import PORT, address
 from workbench.serving.admission.addresses import trust_proxies
@@ -30,8 +29,8 @@ from workbench.serving.admission.mode import PUBLIC as PUBLIC_MODE
 from workbench.serving.admission.mode import SPACE, mode_for
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp.server import Mcp
-from workbench.system.endings import Ended, end_in_order, is_ended, remove_leftovers, stopped_status
-from workbench.system.memory import map_large_blocks, use_one_heap
+from workbench.serving.start import prepare_process
+from workbench.system.endings import Ended, end_in_order, is_ended, stopped_status
 from workbench.system.tempdirs import make_tempdir
 
 if TYPE_CHECKING:
@@ -105,10 +104,7 @@ def opening_of(chosen: argparse.Namespace, host: str) -> Opening:
 
 def serve(host: str, port: int, opening: Opening) -> None:
     """Builds the page over the registry of models and serves it until interrupted."""
-    use_one_heap()
-    map_large_blocks()
-    remove_leftovers()
-    os.environ[MINUTES_VARIABLE] = str(opening.guard.limits.audio_minutes)
+    prepare_process(opening.guard.limits)
     with own_uploads():
         import_gradio()  # not earlier: Gradio makes its folder for uploads during the import
         from panels.page import build_page, chosen_tabs

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import socket
 from collections.abc import Callable
 
 from starlette.applications import Starlette
 
-from workbench.audio.read import MINUTES_VARIABLE
 from workbench.serving.admission.access_middleware import AccessMiddleware
 from workbench.serving.admission.addresses import trust_proxies
 from workbench.serving.admission.guard import Guard
@@ -21,8 +19,7 @@ from workbench.serving.mcp.server import Mcp
 from workbench.serving.routes.api import api_routes, unknown_routes
 from workbench.serving.service import Service
 from workbench.serving.sessions import SessionPool
-from workbench.system.endings import remove_leftovers
-from workbench.system.memory import map_large_blocks, use_one_heap
+from workbench.serving.start import prepare_process
 
 SERVER_PORT = 8000  # where servers of such routes listen
 LARGEST_FRAME = 4 << 20  # bytes of a websocket's message; the routes take 1 MB of sound at once
@@ -53,10 +50,7 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
     limits = read_limits(PUBLIC if mode == PUBLIC_MODE else LOCAL, flags.get("limits"))
     guard = Guard(mode, limits)
     trust_proxies(flags.get("trusted_proxy") or ())
-    use_one_heap()
-    map_large_blocks()
-    remove_leftovers()
-    os.environ[MINUTES_VARIABLE] = str(limits.audio_minutes)
+    prepare_process(limits)
     with prepared_processes(), SessionPool(Registry(wait_for_memory=True), guard=guard) as pool:
         pool.watch()
         app = AccessMiddleware(

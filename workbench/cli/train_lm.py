@@ -17,7 +17,7 @@ from workbench.families.vocabularies.spelling import Speller
 from workbench.pipelines.ctc.token_files import read_tokens
 from workbench.registry.registry import Registry
 from workbench.registry.sources import fetch
-from workbench.system.atomic_files import check_not_read, check_place, explained_file_errors, temporary
+from workbench.system.atomic_files import check_not_read, check_place, replacing
 
 Say = Callable[[str], None]
 """A function that prints a sentence on stderr."""
@@ -42,11 +42,8 @@ def train_language_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     if source == STANDARD_INPUT:
         source = "standard input"
     trained = train(sentences, parsed.order, vocabulary, source)
-    place = parsed.out.resolve()  # a link stays a link
-    with temporary(place) as file:
+    with replacing(parsed.out) as file:
         write_arpa(trained.tables, file, zipped=parsed.out.name.endswith(".gz"))
-        with explained_file_errors(parsed.out):
-            file.replace(place)
     say(f"{source}: {counted(trained.sentences, 'sentence')}, {counted(trained.tokens, 'token')}")
     if trained.unknown:
         count = "1 token is" if trained.unknown == 1 else f"{trained.unknown} tokens are"

@@ -107,6 +107,20 @@ def temporary(path: Path) -> Iterator[Path]:
             file.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields a new file, which takes the place of `path` at the end of the block. If the block fails, nothing changes.
+
+    A link stays a link. Raises `BadInput` or `Unavailable` as `explained_file_errors` does, for making and moving the
+    file.
+    """
+    place = path.resolve()
+    with temporary(place) as new:
+        yield new
+        with explained_file_errors(path):
+            new.replace(place)
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file. If that fails, an earlier file of that name stays as it was.
 
@@ -116,10 +130,8 @@ def write_whole(path: Path, content: bytes) -> None:
         with explained_file_errors(path):
             path.write_bytes(content)
         return
-    place = path.resolve()  # a link stays a link
-    with temporary(place) as new, explained_file_errors(path):
+    with replacing(path) as new, explained_file_errors(path):
         new.write_bytes(content)
-        new.replace(place)
 
 
 def follow_umask(folder: Path, pattern: str = "*.safetensors") -> None:

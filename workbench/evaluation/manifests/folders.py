@@ -62,7 +62,7 @@ def folder_rows(path: Path, wanted: Wanted = WHOLE) -> Rows:
 
     Raises `BadInput` if there are none, or only a list of them that has to be named itself.
     """
-    listing = listing_of(path, _most_bytes)
+    listing = listing_of(path, _max_bytes)
     recordings = [name for name in listing.names if is_sound(name)]
     if not recordings:
         yield from _tables(path, listing, wanted)
@@ -140,7 +140,7 @@ def _beside(listing: Listing, names: Mapping[str, str], name: str, stem: str) ->
     return _row(stem, name, text, speaker)
 
 
-def _most_bytes(name: str) -> int:
+def _max_bytes(name: str) -> int:
     return LARGEST_TEXT if is_transcript_list(name) else LONGEST
 
 

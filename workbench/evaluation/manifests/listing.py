@@ -18,7 +18,7 @@ from workbench.system.folders import files_below, is_system_file
 TEXTS = (".txt", ".lab", ".stm", ".csv")  # endings of files that `Listing.read` can read
 LONGEST = 4 * LONGEST_TEXT + 1  # bytes of the transcript of one recording
 
-Largest = Callable[[str], int]
+MaxBytes = Callable[[str], int]
 """Returns how many bytes of a file are read, by its name."""
 
 
@@ -30,7 +30,7 @@ class Listing:
     read: Callable[[str], bytes]
 
 
-def listing_of(path: Path, largest: Largest) -> Listing:
+def listing_of(path: Path, max_bytes: MaxBytes) -> Listing:
     """Returns the files of a folder or an archive; raises `BadInput` if it cannot be read.
 
     Files that macOS adds beside those of its user are left out.
@@ -38,18 +38,18 @@ def listing_of(path: Path, largest: Largest) -> Listing:
     try:
         if path.is_dir():
             names = sorted(each.relative_to(path).as_posix() for each in files_below(path))
-            return Listing(_of_users(names), lambda name: (path / name).open("rb").read(largest(name)))
+            return Listing(_of_users(names), lambda name: (path / name).open("rb").read(max_bytes(name)))
         if path.suffix.lower() == ".zip":
             archive = zipfile.ZipFile(path)
             inside = {each.filename: each for each in named_members(archive)}
-            return Listing(_of_users(sorted(inside)), lambda name: archive.open(inside[name]).read(largest(name)))
+            return Listing(_of_users(sorted(inside)), lambda name: archive.open(inside[name]).read(max_bytes(name)))
         # Texts are kept, because going back in a compressed archive reads it again.
         members: dict[str, bytes] = {}
         with opened_tar(path) as tar:
             for member in tar:
                 if member.isfile():
                     text = member.name.lower().endswith(TEXTS) and tar.extractfile(member)
-                    members[member.name] = text.read(largest(member.name)) if text else b""
+                    members[member.name] = text.read(max_bytes(member.name)) if text else b""
         return Listing(_of_users(sorted(members)), members.__getitem__)
     except (*DAMAGE, OSError) as error:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error

@@ -15,11 +15,12 @@ from typing import Any, Literal
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, check_options_known, chosen_offers, offers, options_for
 from panels.running.progress import tables
 from panels.running.sessions import SessionPool
-from panels.transcribe.run import follower, idle_first, opened, sentence_of
+from panels.transcribe.run import idle_first, sentence_of
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.embeddings import Embedding
 from workbench.registry.registry import Registry
+from workbench.serving.work import follower, opened
 from workbench.session.values import Alternative, Generation, Piece, Prompt
 
 TASK = "generate"

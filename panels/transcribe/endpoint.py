@@ -16,7 +16,8 @@ from panels.running.parameters import FILES, OBJECT, OBJECTS_SCHEMA, TEXT, TEXTS
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING
-from panels.transcribe.run import Row, prepare, run
+from panels.transcribe.job import Row, prepare
+from panels.transcribe.run import run
 from panels.widgets.engine_inputs import RUNTIME, SETTINGS, check_settings
 from panels.widgets.samples import read_samples
 from panels.widgets.snippets import File

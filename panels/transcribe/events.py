@@ -17,9 +17,10 @@ import gradio as gr
 from panels.running.cancel import ActiveRuns
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, offers
 from panels.running.sessions import SessionPool
+from panels.transcribe.job import Row, RunState, prepare
 from panels.transcribe.lanes import lanes_of
 from panels.transcribe.many import export_all
-from panels.transcribe.run import Row, RunState, prepare, run
+from panels.transcribe.run import run
 from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of, transcript_of
 from panels.transcribe.view import results_html, status_html
 from panels.widgets.engine_inputs import RUNTIME, read_settings

@@ -13,7 +13,7 @@ from typing import Any
 from panels.running.choices import ModelOnRuntime
 from panels.running.kept_files import found_file, stored_files
 from panels.running.run_store import RunStore
-from panels.transcribe.run import Instead, Row, RunState
+from panels.transcribe.job import Instead, Row, RunState
 from workbench.core.errors import BadInput
 from workbench.session.reading import read_transcript
 from workbench.text.rates import score

@@ -10,8 +10,8 @@ from panels.running.choices import offers
 from panels.running.kept_views import earlier_note
 from panels.running.run_store import RunStore
 from panels.running.sessions import SessionPool
+from panels.transcribe.job import RunState
 from panels.transcribe.keeping import TAB, RunInputs, find, keep, title_of
-from panels.transcribe.run import RunState
 from panels.transcribe.view import results_html, status_html
 from panels.widgets.markup import datum, text
 from panels.widgets.model_chooser import chooser_value, chosen_in

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from panels.transcribe.run import Row, RunState
+from panels.transcribe.job import Row, RunState
 from workbench.text.spoken_words import Disagreement, SpokenWord, disagreements, spoken_words
 
 MAX_COMPARED = 6  # transcripts of a recording that are compared with each other; each pair takes time

@@ -13,11 +13,11 @@ from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING, wire, wire_script
 from panels.transcribe.events import Actions
 from panels.transcribe.inputs import Engine, Reference, engine_card, recording_card, reference_card
+from panels.transcribe.job import RunState
 from panels.transcribe.keeping import TAB
 from panels.transcribe.kept_events import KeptRunActions
 from panels.transcribe.live import live_files
 from panels.transcribe.many import many_tools
-from panels.transcribe.run import RunState
 from panels.transcribe.segment_editor import saver, segment_editor
 from panels.transcribe.view import NOTHING_YET
 from panels.widgets.early_presses import before_press, wire_in_turn

@@ -17,7 +17,7 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
-from panels.transcribe.run import Row, RunState
+from panels.transcribe.job import Row, RunState
 from panels.transcribe.segment_editor import saved
 from panels.widgets.templates import render
 from workbench.core.errors import BadInput

@@ -12,182 +12,31 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from panels.running.choices import ModelOnRuntime, RuntimeOffer, check_options_known, chosen_offers, offers, options_for
+from panels.running.choices import ModelOnRuntime, RuntimeOffer
 from panels.running.progress import tables
 from panels.running.sessions import SessionPool
-from panels.widgets.samples import references
+from panels.transcribe.job import Job, Row, RunState
 from workbench.audio.check import refusals
-from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.errors import Cancelled, WorkbenchError
 from workbench.core.progress import listening
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.visitors import in_current_context
-from workbench.registry.domains import alternative_model
 from workbench.registry.handle import OpenSession
-from workbench.registry.registry import Registry
 from workbench.serving.work import follower, opened
 from workbench.session.values import Partial, Progress, Segment, Transcript
-from workbench.system.memory import size
-from workbench.text.normalisers import find_normaliser
-from workbench.text.rates import Score, score
+from workbench.text.rates import score
 from workbench.text.scripts import join_texts
 
 ROWS_AT_ONCE = 16  # recordings that one run sends in parallel to a session that takes several calls
 STOPPED_NOTE = "stopped before its end"
-Status = Literal["waiting", "running", "done", "failed", "stopped"]
-Show = Callable[["Row"], None]  # called with a row that has changed
+Show = Callable[[Row], None]  # called with a row that has changed
 Step = TypeVar("Step")
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One model's result on one recording, at some point of the run."""
-
-    key: str
-    recording: str  # its name for the user
-    path: str
-    cell: ModelOnRuntime
-    title: str  # name of the model and its runtime
-    reference: str | None = None  # the reference text, if known
-    status: Status = "waiting"
-    progress: Progress | None = None
-    transcript: Transcript | None = None
-    score: Score | None = None
-    error: str = ""
-    weight_bytes: int = 0  # size of the files with the weights
-    writing: str = ""  # the text so far of a running or stopped row
-    segments: tuple[Segment, ...] = ()  # the segments so far, the last one perhaps not whole
-
-
-@dataclass(frozen=True)
-class Instead:
-    """A model for recordings that the models of a run were not made for."""
-
-    cell: str  # `ModelOnRuntime.value`
-    title: str  # its name, and the size of its download if it is not there yet
-
-
-@dataclass(frozen=True)
-class Job:
-    """The run's models and recordings. `options` are per model, already checked."""
-
-    recordings: tuple[str, ...]  # paths
-    offers: tuple[RuntimeOffer, ...]
-    references: tuple[str | None, ...]
-    normaliser: str
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings of sessions, by runtime
-    instead: Instead | None = None
-
-    def settings_of(self, offer: RuntimeOffer) -> Mapping[str, Any]:
-        """Returns the settings for the offer's session; none for a server, which has its own."""
-        return {} if offer.elsewhere else self.settings.get(offer.cell.runtime, {})
-
-    def rows(self) -> tuple[Row, ...]:
-        """Returns the table before the run: recording by recording, the models in the chosen order."""
-        return tuple(
-            Row(f"{index}:{offer.cell.value}", Path(path).name, path, offer.cell, offer.title, reference)
-            for index, (path, reference) in enumerate(zip(self.recordings, self.references))
-            for offer in self.offers
-        )
-
-
-def prepare(
-    registry: Registry,
-    recordings: Sequence[str],
-    cells: Sequence[str],
-    reference: str,
-    normaliser: str,
-    options: Mapping[str, Any],
-    family_options: Mapping[str, Mapping[str, Any]] | None = None,
-    settings: Mapping[str, Mapping[str, Any]] | None = None,
-) -> Job:
-    """Returns the job that a user described, checked as far as possible without reading a recording or loading a model.
-
-    Args:
-        cells: the models and runtimes, as `ModelOnRuntime.value`.
-        reference: the text of the one recording, or a line for each of several.
-        options: options of any of the models; each model gets those that it has.
-        family_options: by family, for option values that do not suit every family with that option.
-        settings: checked settings of sessions, by runtime.
-
-    Raises `BadInput` that says what is wrong.
-    """
-    if not recordings:
-        raise BadInput("there is no recording; add a file, record one, or click a sample")
-    known = offers(registry)
-    chosen = chosen_offers(cells, known)
-    find_normaliser(normaliser)
-    check_options_known(registry, [offer.cell.model for offer in chosen], options)
-    options_by_model = {
-        offer.cell.model: {**options, **(family_options or {}).get(offer.card.family, {})} for offer in chosen
-    }
-    return Job(
-        tuple(recordings),
-        chosen,
-        references(reference, len(recordings)),
-        normaliser,
-        {model: options_for(registry, model, model_options) for model, model_options in options_by_model.items()},
-        settings or {},
-        instead_of_all(chosen, known),
-    )
-
-
-def instead_of_all(chosen: Sequence[RuntimeOffer], known: Sequence[RuntimeOffer]) -> Instead | None:
-    """Returns a model that can run and may understand what the chosen models do not.
-
-    Returns None if there is no such model, or if one of the chosen models has no narrow domain.
-    """
-    if not all(offer.card.domain for offer in chosen):
-        return None
-    possible = [offer for offer in known if offer.possible and not offer.elsewhere]
-    alternative = alternative_model(chosen[0].card, [offer.card for offer in possible])
-    if alternative is None:
-        return None
-    offer = next(each for each in possible if each.card.id == alternative.id)
-    megabytes = f" ({size(alternative.megabytes * 10**6)})" if offer.fetches and alternative.megabytes else ""
-    return Instead(offer.cell.value, alternative.name + megabytes)
-
-
-@dataclass(frozen=True)
-class RunState:
-    """The table of results, and the progress of the run."""
-
-    rows: tuple[Row, ...] = ()
-    finished: bool = False
-    stopped: bool = False
-    seconds: float = 0.0  # since the start
-    instead: Instead | None = None
-
-    @property
-    def settled(self) -> int:
-        """The number of rows that will not change any more."""
-        return sum(row.status in ("done", "failed", "stopped") for row in self.rows)
-
-    @property
-    def fraction(self) -> float:
-        """The finished share of the run, 0 to 1."""
-        if not self.rows:
-            return 0.0
-        under_way = sum(
-            row.progress.done / row.progress.total
-            for row in self.rows
-            if row.status == "running" and row.progress and row.progress.total
-        )
-        return min((self.settled + under_way) / len(self.rows), 1.0)
-
-    def row(self, key: str) -> Row:
-        """Returns the row with that key; raises `BadInput` if there is none."""
-        for row in self.rows:
-            if row.key == key:
-                return row
-        raise BadInput("that row belongs to an earlier run; pick one of those shown now")
 
 
 def run(pool: SessionPool, job: Job, stop: threading.Event) -> Iterator[RunState]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.transcribe.run import Row
+from panels.transcribe.job import Row
 from workbench.core.errors import BadInput
 from workbench.registry.sources import assets
 from workbench.session.values import Transcript

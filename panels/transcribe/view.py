@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from panels.running.progress import named_percent
+from panels.transcribe.job import Instead, Row, RunState
 from panels.transcribe.many import FEWEST, many_html, recordings_of
-from panels.transcribe.run import Instead, Row, RunState
 from panels.widgets.templates import render
 from workbench.audio.domain import SILENCE
 from workbench.display.words import duration, error_rate

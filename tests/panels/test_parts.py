@@ -18,7 +18,7 @@ from panels.models.view import cards_html, residents_html
 from panels.running.choices import ModelOnRuntime, options_for
 from panels.running.error_boundary import FAULT, with_error_boundary
 from panels.transcribe.endpoint import transcripts
-from panels.transcribe.run import Row
+from panels.transcribe.job import Row
 from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of
 from panels.widgets.markup import datum
 from panels.widgets.option_inputs import make_inputs, read_inputs, shown_options, visible_for

@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 import pytest
 
 from panels.running.choices import ModelOnRuntime
+from panels.transcribe.job import Instead, Row, RunState
 from panels.transcribe.many import zipped
-from panels.transcribe.run import Instead, Row, RunState
 from panels.transcribe.view import NOTHING_YET, results_html, status_html, status_line, tag_chips
 from panels.widgets.markup import element
 from workbench.session.values import Doubt, Progress, Segment, Transcript

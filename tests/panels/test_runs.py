@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from panels.running.choices import ModelOnRuntime, chosen_offers, offers, vad_choices
-from panels.transcribe.run import RunState, idle_first, prepare, run
+from panels.transcribe.job import RunState, prepare
+from panels.transcribe.run import idle_first, run
 from panels.widgets.model_chooser import chooser_value, chosen_in
 from tests.support.fake_panels import broken, tone
 from tests.support.processes import Background

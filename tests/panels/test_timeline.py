@@ -14,8 +14,8 @@ import soundfile
 from starlette.applications import Starlette
 
 from panels.running.choices import ModelOnRuntime
+from panels.transcribe.job import Row, RunState
 from panels.transcribe.lanes import lanes_of
-from panels.transcribe.run import Row, RunState
 from panels.widgets import timeline as timeline_module
 from panels.widgets.timeline import Timelines, timeline_value
 from panels.widgets.timeline_routes import timeline_routes

@@ -28,9 +28,9 @@ from panels.running.sent_results import SentResults
 from panels.running.sessions import SessionPool
 from panels.sharing import PICTURE_SIZE, with_tags
 from panels.transcribe import keeping
+from panels.transcribe.job import Row, RunState
 from panels.transcribe.keeping import RunInputs
 from panels.transcribe.many import disagreement
-from panels.transcribe.run import Row, RunState
 from tests.panels.conftest import Served, live_in, serve
 from tests.panels.test_transcribe_page import expect, open_page
 from tests.support.fake_panels import FakeRegistry, tone

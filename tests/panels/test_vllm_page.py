@@ -16,7 +16,8 @@ import pytest
 from panels.models.view import log_html, residents_html
 from panels.running.choices import offers
 from panels.running.sessions import SessionPool
-from panels.transcribe.run import RunState, prepare, run
+from panels.transcribe.job import RunState, prepare
+from panels.transcribe.run import run
 from panels.widgets.engine_inputs import SETTINGS, check_settings, make_settings, read_settings
 from panels.widgets.model_chooser import chooser_value
 from tests.panels.conftest import Served, needs, serve

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from panels.models.view import cards_html
 from panels.running.choices import offers
 from panels.running.progress import SHOW_SECONDS
-from panels.transcribe.run import RunState, prepare, run
+from panels.transcribe.job import RunState, prepare
+from panels.transcribe.run import run
 from panels.transcribe.view import phrases, results_html
 from panels.widgets.option_inputs import by_family, make_inputs, read_inputs, shown_options
 from tests.panels.conftest import Served

@@ -110,7 +110,7 @@ def where_it_differs(
 
 
 def whole_numbers(reference: np.ndarray, candidate: np.ndarray, measures: Measures) -> str | None:
-    """Returns that the candidate holds quantised values without their scale, and the scale; None for other types."""
+    """Returns the sentence about a candidate of quantised values without their scale; None for other types."""
     if candidate.dtype.kind not in "iu" or reference.dtype.kind != "f" or measures.nonfinite_differences:
         return None
     words = f"the candidate holds whole numbers ({candidate.dtype.name})"

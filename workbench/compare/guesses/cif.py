@@ -17,7 +17,7 @@ from workbench.core.phrases import counted, enumerated
 
 WEIGHTS, TOKENS, FRAMES = "predictor.alphas", "predictor.embeddings", "encoder.output"
 CIF_STAGES = (WEIGHTS, TOKENS)
-_SAME = 1e-4  # difference of a factor from 1, or of a constant from 0, that is none
+_SAME = 1e-4  # a factor that is nearer to 1, or a constant that is nearer to 0, counts as equal
 _MIN_FITTED = 8  # weights above zero that a fit of two numbers needs
 _MAX_VALUES = 1 << 24  # of the frames
 _SHIFTS = (1, -1, 2, -2)

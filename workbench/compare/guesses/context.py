@@ -32,7 +32,7 @@ _LONGEST_CHUNK = 64
 _SLACK = 8  # rows before the first visible difference where a mask or a position may begin to differ
 _POWERS = np.linspace(-6, 6, 49)  # of 2, which are tried as a factor of the scores
 _HALVINGS = 40  # steps in which the factor is found
-_DETERMINED = 1.01  # a fitted factor that is off by this no longer fits
+_DETERMINED = 1.01  # a fitted factor counts only if one that is so many times larger does not fit
 _MIN_FOREIGN = 4  # rows that show the values of foreign keys
 Tried = Iterator[tuple[str, Attention]]
 

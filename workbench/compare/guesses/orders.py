@@ -152,7 +152,7 @@ def changed_columns(reference: np.ndarray, candidate: np.ndarray, allowed: float
 
 
 def order_in(places: np.ndarray, count: int, order: np.ndarray | None) -> np.ndarray | None:
-    """Returns the order of `count` columns of which those at some places have an order of their own; None without."""
+    """Returns the order of all `count` columns, those at some places in this order; None without an order."""
     if order is None:
         return None
     whole = np.arange(count)

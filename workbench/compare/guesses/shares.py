@@ -13,10 +13,10 @@ from workbench.compare.guesses.guess import relative_l2
 
 _SHARES = {"part": "its part of the weight", "whole": "its whole weight", "none": "no weight"}
 _THRESHOLDS = tuple(round(0.01 * each, 2) for each in (*range(30, 50, 5), *range(50, 150), *range(150, 205, 5)))
-_SAME = 1e-4  # difference of a threshold from 1 that is none
+_SAME = 1e-4  # a threshold that is nearer to 1 counts as 1
 _FIRST = 8  # tokens on which a way is tried
-_CLOSE = 1e-3  # relative L2 of the first tokens that counts as close, at least
-_ROUNDINGS = 4  # times the allowed error that counts so, too
+_CLOSE = 1e-3  # relative L2 up to which the first tokens are close
+_ROUNDINGS = 4  # times the allowed error: they are close up to that, too
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,10 @@ RIGHT = Division()
 
 
 class Shares(NamedTuple):
-    """The weights of frames in tokens, one after another: one for a frame in a token, two for one that completes it."""
+    """The weights that frames have in tokens.
+
+    A frame has one weight. It has two if it completes a token and begins the next one.
+    """
 
     weights: np.ndarray
     frames: np.ndarray  # the frame of each
@@ -77,7 +80,7 @@ def other_shares(
 def _ways(
     weights: np.ndarray, frames: np.ndarray, tokens: np.ndarray, close: float
 ) -> Iterator[tuple[str, np.ndarray, Division]]:
-    """Yields sentence, weights and division of each way."""
+    """Yields a sentence, the weights and the division for each way."""
     for words, division in _divisions():
         yield words, weights, division
     for is_scaled in (False, True):

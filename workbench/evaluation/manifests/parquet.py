@@ -33,7 +33,7 @@ LARGEST_PAGE = 1 << 27  # bytes; of a column without sound
 LONGEST_NAME = 150  # characters of the name that a recording had as a file
 MAX_NAMED = 12  # splits that an error names
 OF_A_PART = ("offset", "duration", "end", "channel")
-"""These say where the sound in a row was cut from, as in GigaSpeech and AMI, not what part of it counts."""
+"""In GigaSpeech and AMI, these columns say where somebody cut the sound out. The whole sound of a row counts."""
 _PART = re.compile(r"(.*?)(?:(?:^|[-_.])[0-9]+(?:-of-[0-9]+)?(?:-[0-9a-f]{16})?)?", re.DOTALL)
 _NUMBER = re.compile(r"([0-9]+)-of-[0-9]+")
 

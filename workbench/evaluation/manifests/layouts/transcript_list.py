@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 Line = tuple[int, str, str | None, str | None]
-"""The number of a line, the name of a recording without folders, its text, and its speaker; no text: not usable."""
+"""The number of a line, the name of a recording without folders, its text and its speaker.
+
+A line without a text cannot be used.
+"""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from panels.models import layout as models
 from panels.parity import endpoint as parity_endpoint
 from panels.parity import layout as parity
 from panels.running.root import Page
-from panels.running.run_store import usual_store
+from panels.running.run_store import period_of, usual_store
 from panels.running.sessions import SessionPool
 from panels.transcribe import endpoint as transcribe_endpoint
 from panels.transcribe import layout as transcribe
@@ -74,7 +74,8 @@ def footer(guard: Guard) -> str:
     limits = guard.limits
     mode = (
         f"Public mode: recordings of at most {limits.audio_minutes:g} minutes and {limits.file_mb} MB; "
-        f"each visitor may have {limits.running_per_visitor} calls running and {limits.waiting_per_visitor} waiting."
+        f"each visitor may have {limits.running_per_visitor} calls running and {limits.waiting_per_visitor} waiting; "
+        f"the server removes uploaded files after {period_of(limits.upload_hours)}."
         if guard.public
         else "Local mode: for the owner of this machine."
     )
@@ -97,7 +98,8 @@ def chosen_tabs(names: str | None) -> tuple[Tab, ...]:
 
 def build_page(pool: SessionPool, tabs: Sequence[Tab] = TABS) -> Page:
     """Returns the page with these tabs and their endpoints; `serving.launch` starts it."""
-    with Page(title=TITLE, fill_width=True, analytics_enabled=False, delete_cache=(3600, 24 * 3600)) as page:
+    removal = (3600, round(3600 * pool.guard.limits.upload_hours))  # seconds: how often, and of what age
+    with Page(title=TITLE, fill_width=True, analytics_enabled=False, delete_cache=removal) as page:
         page.guard, page.runs = pool.guard, usual_store(pool.guard.public)
         html_block(HEADER, elem_id="masthead")
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):  # a phone shows all of them

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from workbench.serving.admission.keys import Keys, keys_path
 from workbench.serving.admission.limits import LOCAL, PUBLIC, read_limits
 from workbench.serving.admission.mode import PUBLIC as PUBLIC_MODE
 from workbench.serving.admission.mode import SPACE, mode_for
+from workbench.serving.expiry import removing_expired
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp.server import Mcp
 from workbench.serving.start import prepare_process
@@ -166,6 +167,13 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     limits = opening.guard.limits
     stored_files = KeptFiles(Path(get_upload_folder()), limits)
     mcp = Mcp(page.service, stored_files) if page.service is not None else None
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        answering = mcp.lifespan(app) if mcp is not None else contextlib.nullcontext()
+        async with removing_expired(stored_files.remove_expired, page.runs.remove_expired), answering:
+            yield
+
     stop_spare_work(page)
     allow_no_origin()
     HTTP_PROTOCOLS["auto"] = BOUNDED  # Gradio names no protocol
@@ -174,7 +182,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
         head=head(),
         app_kwargs={
             "routes": routes_of(page, stored_files, mcp),
-            **({"lifespan": mcp.lifespan} if mcp is not None else {}),
+            "lifespan": lifespan,
             "exception_handlers": HANDLERS,
             "openapi_url": None,  # it would describe the routes of Gradio, not those for programs
             "middleware": middleware_of(page, opening),

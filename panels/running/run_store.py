@@ -6,6 +6,7 @@ folders survive a restart of the server. This file knows no tab, and does not kn
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -86,6 +87,11 @@ class RunStore:
                 raise
             self._remove_old(spared=key)
         return key
+
+    def remove_expired(self) -> None:
+        """Removes the runs that are kept for longer than `hours`."""
+        with self._lock, contextlib.suppress(OSError):  # there is no folder before the first run
+            self._remove_old()
 
     def read(self, key: str) -> tuple[dict[str, Any], Path]:
         """Returns a run's content and the folder of its files. Raises `BadInput` for a run that is not kept."""

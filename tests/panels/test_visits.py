@@ -219,6 +219,16 @@ def test_stored_runs_are_deleted_by_age_and_quota(tmp_path: Path) -> None:
     assert not (second_store.read(second_store.keep({}, {"one.wav": sound}))[1] / "one.wav").exists()
 
 
+def test_stored_runs_are_removed_after_their_time(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs", hours=1)
+    store.remove_expired()  # before any run was stored
+    keys = [store.keep({}) for _ in range(2)]
+    expired = time.time() - 3601
+    os.utime(tmp_path / "runs" / keys[0] / "run.json", (expired, expired))
+    store.remove_expired()
+    assert [each.name for each in store.folder.iterdir()] == keys[1:]
+
+
 def test_newest_run_stays_after_the_clock_was_set_back(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs", nbytes=4000)
     sound = tmp_path / "one.wav"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 
 from workbench.core.visitors import Visitor
 from workbench.serving.admission.limits import PUBLIC
-from workbench.serving.kept_files import SECRET, KeptFiles, NoRoom
+from workbench.serving.kept_files import FOLDERS, SECRET, KeptFiles, NoRoom
 
 MB = 1 << 20
 
@@ -25,7 +26,7 @@ def store(files: KeptFiles, visitor: Visitor, age: int) -> str:
     """Stores a file of 1 MB that is `age` seconds old; returns the random name of its folder."""
     folder = files.begin(visitor)
     (folder / "a.wav").write_bytes(bytes(MB))
-    os.utime(folder, (1e9 - age, 1e9 - age))
+    os.utime(folder, (time.time() - age, time.time() - age))
     files.end(folder)
     return folder.name
 
@@ -60,6 +61,22 @@ def test_a_quota_holds_after_a_restart(files: KeptFiles) -> None:
 def test_newest_files_stay_after_the_clock_was_set_back(files: KeptFiles) -> None:
     names = [store(files, Visitor("10.0.0.1"), age) for age in (0, 86400, 86399)]
     assert exist(files, names) == [False, True, True]
+
+
+def test_files_are_removed_after_the_hours_of_the_limits(files: KeptFiles) -> None:
+    day = 24 * 3600
+    names = [store(files, Visitor("10.0.0.1", str(age)), age) for age in (day + 60, day - 60)]
+    filling = files.begin(Visitor("10.0.0.3"))  # a slow upload, which is not complete
+    os.utime(filling, (time.time() - 2 * day, time.time() - 2 * day))
+    files.remove_expired()
+    assert exist(files, names) == [False, True] and filling.is_dir()
+    homes = list((files.root / FOLDERS).iterdir())
+    assert len(homes) == 2, "the visitor without files has no folder"
+
+
+def test_expired_files_are_removed_before_files_came_and_in_an_empty_folder(files: KeptFiles) -> None:
+    files.remove_expired()
+    assert not list(files.root.iterdir())
 
 
 def test_servers_that_start_at_once_count_a_visitor_as_one(files: KeptFiles, monkeypatch: pytest.MonkeyPatch) -> None:

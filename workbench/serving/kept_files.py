@@ -4,8 +4,11 @@
 
 ADDRESS and VISITOR are keyed hashes of the network address and of the visitor. The key is stored in ROOT, so quotas
 also hold after a restart. A client that knows the random name may read the file. No other client can find it, because
-there is no list. The oldest folders are removed first: those of a visitor beyond its share, those of an address beyond
-the shares of all its visitors, and those of all beyond the whole.
+there is no list.
+
+Folders are removed after the hours that the limits name. If there are too many before, the oldest are removed first:
+those of a visitor beyond its share, those of an address beyond the shares of all its visitors, and those of all beyond
+the whole.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import re
 import secrets
 import shutil
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -90,6 +94,18 @@ class KeptFiles:
                 if len(found) == 1:
                     return found[0]
         return None
+
+    def remove_expired(self) -> None:
+        """Removes the folders that are older than `Limits.upload_hours`, and folders of visitors without files."""
+        before = time.time() - 3600 * self.limits.upload_hours
+        for home in (self.root / FOLDERS).glob("*"):
+            with contextlib.suppress(OSError):  # another server may remove the same folders
+                expired = [path for path in home.iterdir() if path.stat().st_mtime < before]
+                for path in expired:
+                    if path not in self._filling:
+                        shutil.rmtree(path, ignore_errors=True)
+                with self._lock:
+                    home.rmdir()  # fails while it has others
 
     def _home(self, visitor: Visitor) -> Path:
         known = (visitor.address, f"{visitor.address} {visitor.session} {visitor.key}")

@@ -55,6 +55,9 @@ class Limits:
     disk_mb: int = option(
         50_000, "files of all visitors that are kept, in MB; the oldest go first", minimum=1, maximum=10**7
     )
+    upload_hours: float = option(
+        7 * 24.0, "time after which an uploaded file is removed, in hours", minimum=0.5, maximum=366 * 24.0
+    )
     per_address: int = option(
         64, "how many visitors' shares one network address has, as a class behind one router", minimum=1, maximum=1024
     )
@@ -89,6 +92,7 @@ PUBLIC = Limits(
     uploads_per_hour=120,
     disk_mb_per_visitor=500,
     disk_mb=5_000,
+    upload_hours=24.0,
     per_address=16,
     sessions=200,
     process_gb=3.0,

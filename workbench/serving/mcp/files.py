@@ -92,8 +92,8 @@ class CallFiles:
             path = self._stored_files.find(upload)
             if path is None:
                 raise BadInput(
-                    f"{parameter}: there is no upload {upload!r:.60}; expected an id from POST {PATH}. A server "
-                    "forgets its oldest files"
+                    f"{parameter}: there is no upload {upload!r:.60}; expected an id from POST {PATH}. The "
+                    "server removes old files"
                 )
             yield path
             return

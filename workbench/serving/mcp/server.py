@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workbench.core.errors import Unavailable
 from workbench.openai_api.errors import Refusal
+from workbench.serving.expiry import removing_expired
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp.files import upload_route
 from workbench.serving.mcp.messages import InvalidMessage, check_message
@@ -31,7 +32,8 @@ class Mcp:
     """The routes of MCP over a service. They answer while `lifespan` runs.
 
     Args:
-        stored_files: where uploads lie; by default in a folder that goes with the server.
+        stored_files: where uploads lie, whose owner removes those that are too old; by default in a folder that goes
+            with the server.
     """
 
     def __init__(self, service: Service, stored_files: KeptFiles | None = None):
@@ -51,33 +53,41 @@ class Mcp:
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
         """Answers calls within the block."""
-        tempdir = make_tempdir() if self._stored_files is None else None
-        if tempdir is not None:
-            self._stored_files = KeptFiles(tempdir, self._service.pool.guard.limits)
-        try:
-            try:
-                from mcp.server.transport_security import TransportSecuritySettings
-
-                from workbench.serving.mcp.tools import build
-            except ImportError:
+        if self._stored_files is not None:
+            async with self._answering():
                 yield
-                return
-            server = build(self._service, self._folder())
-            server.streamable_http_app(
-                stateless_http=True,
-                max_request_body_size=self._service.gate.largest_json,
-                transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # checked before
-            )
-            async with server.session_manager.run():
-                self._app = server.session_manager.handle_request
-                try:
-                    yield
-                finally:
-                    self._app = None
+            return
+        tempdir = make_tempdir()
+        self._stored_files = KeptFiles(tempdir, self._service.pool.guard.limits)
+        try:
+            async with removing_expired(self._stored_files.remove_expired), self._answering():
+                yield
         finally:
-            if tempdir is not None:
-                self._stored_files = None
-                remove_tempdir(tempdir)
+            self._stored_files = None
+            remove_tempdir(tempdir)
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        """Answers calls of tools within the block, if the package is installed."""
+        try:
+            from mcp.server.transport_security import TransportSecuritySettings
+
+            from workbench.serving.mcp.tools import build
+        except ImportError:
+            yield
+            return
+        server = build(self._service, self._folder())
+        server.streamable_http_app(
+            stateless_http=True,
+            max_request_body_size=self._service.gate.largest_json,
+            transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # checked before
+        )
+        async with server.session_manager.run():
+            self._app = server.session_manager.handle_request
+            try:
+                yield
+            finally:
+                self._app = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""

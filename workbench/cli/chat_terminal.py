@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.cli.chat import Say, print_answer, report, sound_place, user_message, write_sound
+from workbench.cli.chat_answer import Say, print_answer, report, sound_place, write_sound
+from workbench.cli.chat_messages import user_message
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.phrases import counted
 from workbench.registry.handle import OpenSession

@@ -26,7 +26,7 @@ def source_of(parsed: argparse.Namespace, card: Card, check: bool = True) -> Ite
     Raises `BadInput` for a recording as prompt, for a file without sound, and if there is nothing.
     """
     if card.family in FAMILIES and FAMILIES[card.family].input == CONVERSATION:
-        from workbench.cli.chat import conversation_of
+        from workbench.cli.chat_messages import conversation_of
 
         with recording_paths(parsed.audio) as recordings:
             text = parsed.source

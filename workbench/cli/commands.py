@@ -162,10 +162,10 @@ def _transcribe(parsed: argparse.Namespace) -> int:
                     print(output, end="", flush=True)
                 printed += 1
     if parsed.format not in ("text", "json") and transcripts:
-        names = (
-            [parsed.audio[number] for number in sorted(transcripts)] if writer.several and len(parsed.audio) > 1 else []
-        )
-        print(writer.write([transcripts[number] for number in sorted(transcripts)], names), end="")
+        numbers = sorted(transcripts)
+        names_recordings = writer.named or (writer.several and len(parsed.audio) > 1)
+        names = [parsed.audio[number] for number in numbers] if names_recordings else []
+        print(writer.write([transcripts[number] for number in numbers], names), end="")
     return next(iter(failures.values()), 0)
 
 

@@ -1,4 +1,4 @@
-"""Export formats of transcripts, as one table: text, SubRip and WebVTT subtitles, JSON and CSV.
+"""Export formats of transcripts, as one table: text, subtitles (SubRip, WebVTT), JSON, CSV, TextGrid and CTM.
 
 An entry has a title, a file extension and a function from transcripts to text. The functions return text and write no
 file. This file knows no model and no user interface.
@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from workbench.core.errors import BadInput
-from workbench.session.values import Segment, Transcript
-from workbench.text.subtitles import Cue, cues
+from workbench.session.values import Transcript
+from workbench.text.annotations import write_ctm, write_textgrid
+from workbench.text.subtitles import Cue, cues, segments_of
 
 Writer = Callable[[Sequence[Transcript], Sequence[str]], str]
 
@@ -35,6 +36,7 @@ class Format:
     writer: Writer
     encoding: str = "utf-8"  # of a file; a terminal or a browser needs no byte order mark
     timed: bool = True  # whether its files hold times
+    named: bool = False  # whether its files name the recording, also a single one
 
     def write(self, transcripts: Transcript | Sequence[Transcript], files: Sequence[str] = ()) -> str:
         """Returns the content of a file with one or several transcripts, in their order.
@@ -113,7 +115,7 @@ def write_csv(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> s
     table.writerow(["model", "runtime", *(["file"] if files else []), "start", "end", "text"])
     for index, transcript in enumerate(transcripts):
         who = [transcript.model, transcript.runtime, *([files[index]] if files else [])]
-        for segment in _segments(transcript):
+        for segment in segments_of(transcript):
             times = [f"{segment.start:.3f}", f"{segment.end:.3f}"]
             table.writerow([*map(_cell, who), *times, _cell(segment.text)])
     return out.getvalue()
@@ -130,18 +132,13 @@ FORMATS = {
     "vtt": Format("Subtitles, WebVTT", "vtt", "text/vtt", False, write_vtt),
     "json": Format("JSON, one object per recording", "json", "application/json", True, write_json),
     "csv": Format("Table, CSV", "csv", "text/csv", True, write_csv, encoding=SPREADSHEET_ENCODING),
+    "textgrid": Format("Annotation for Praat, TextGrid", "TextGrid", "text/plain", False, write_textgrid),
+    "ctm": Format("Words with times, NIST CTM", "ctm", "text/plain", True, write_ctm, named=True),
 }
 
 
-def _segments(transcript: Transcript) -> tuple[Segment, ...]:
-    """Returns the segments; a text without segments is one segment over the whole recording."""
-    if transcript.segments or not transcript.text.strip():
-        return transcript.segments
-    return (Segment(0.0, transcript.audio_seconds, transcript.text),)
-
-
 def _cues(transcripts: Sequence[Transcript]) -> list[Cue]:
-    return [cue for transcript in transcripts for cue in cues(_segments(transcript))]
+    return [cue for transcript in transcripts for cue in cues(segments_of(transcript))]
 
 
 def _clock(milliseconds: int, decimal_mark: str) -> str:

@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from workbench.session.values import Segment, Token
+from workbench.session.values import Segment, Token, Transcript
 from workbench.text.scripts import display_width, mixed_units
 
 LINE_COLUMNS = 42
@@ -58,6 +58,13 @@ def cues(segments: Iterable[Segment]) -> list[Cue]:
             moment = cue.start_ms + round(1000 * MOMENT_SECONDS)
             timed[index] = replace(cue, end_ms=min(next(later, moment), moment))
     return timed
+
+
+def segments_of(transcript: Transcript) -> tuple[Segment, ...]:
+    """Returns the segments of a transcript; a text without segments is one segment over the whole recording."""
+    if transcript.segments or not transcript.text.strip():
+        return transcript.segments
+    return (Segment(0.0, transcript.audio_seconds, transcript.text),)
 
 
 def timed_words(segment: Segment) -> list[tuple[str, float, float]]:

@@ -63,6 +63,39 @@ def test_errors_of_an_earlier_run_are_named_with_the_flag_that_retries_them(
     assert run(capsys, *command, "--retry-failed")[0] == 0
 
 
+def test_transcripts_of_other_programs_stand_beside_each_other(capsys: Capture, tmp_path: Path) -> None:
+    manifest, out = tmp_path / "list.csv", tmp_path / "out"
+    manifest.write_text("audio,text\na.wav,one two\nb.wav,three\n")
+    (tmp_path / "hyp.trn").write_text("one too (a)\nthree (b)\n")
+    (tmp_path / "text").write_text("a one two\nb three\nc four\n")
+    files = [f"--transcripts=first={tmp_path / 'hyp.trn'}", f"--transcripts=second={tmp_path / 'text'}"]
+    status, printed, err = run(capsys, "evaluate", str(manifest), *files, "--out", str(out))
+    assert status == 0 and [line.split()[:4] for line in printed[1:3]] == [
+        ["first", "2", "0", "33.33"], ["second", "2", "0", "0.00"],
+    ]  # fmt: skip
+    assert err == [
+        "workbench: second: 1 transcript of text belongs to no recording of the corpus, such as 'c' (text, line 3)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["hyp.trn"], "--transcripts 'hyp.trn' is not NAME=FILE; expected for example whisper=hyp.trn"),
+        (["=hyp.trn"], "--transcripts '=hyp.trn' is not NAME=FILE"),
+        (["a=x.trn", "a=y.trn"], "--transcripts names 'a' twice; expected each program once"),
+        (["a=missing.trn"], "missing.trn cannot be read: No such file or directory"),
+    ],
+)
+def test_faulty_flags_for_transcripts_are_refused(
+    capsys: Capture, tmp_path: Path, flags: list[str], sentence: str
+) -> None:
+    (tmp_path / "list.csv").write_text("audio,text\na.wav,one\n")
+    given = [f"--transcripts={each}" for each in flags]
+    status, _, err = run(capsys, "evaluate", str(tmp_path / "list.csv"), *given, "--out", str(tmp_path / "out"))
+    assert status == 2 and len(err) == 1 and sentence in err[0] and not (tmp_path / "out").exists()
+
+
 @pytest.mark.usefixtures("in_folder")
 def test_the_column_with_the_text_is_chosen(capsys: Capture, folder: Path, tmp_path: Path) -> None:
     manifest = tmp_path / "list.csv"

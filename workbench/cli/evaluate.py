@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +17,7 @@ from workbench.cli.arguments.models import chosen_options, chosen_settings
 from workbench.cli.columns import aligned
 from workbench.cli.report import make_report
 from workbench.cli.transcribe import ProgressLine
+from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
 from workbench.evaluation import Outcome, read, run
 from workbench.evaluation.manifests import Bad
@@ -40,6 +41,8 @@ def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
         say(f"workbench: stopped; {_counts(parsed.out)}, and the same command continues the run")
         return stopped_status()
     skipped.say_rest(parsed.out)
+    for note in outcome.notes:
+        say(f"workbench: {note}")
     if outcome.torn:
         say(f"workbench: computed {counted(outcome.torn, 'damaged row')} of an earlier run again")
     progress.show(1.0, "writing the report")
@@ -74,6 +77,7 @@ def _run(parsed: argparse.Namespace, progress: _Progress, on_skipped: Callable[[
                 parsed.manifest,
                 list(split_models(parsed.model)),
                 parsed.out,
+                transcripts=_files_by_name(parsed.transcripts),
                 workers=parsed.workers,
                 batch_size=parsed.batch_size,
                 limit=parsed.limit,
@@ -90,6 +94,19 @@ def _run(parsed: argparse.Namespace, progress: _Progress, on_skipped: Callable[[
             )
         finally:
             progress.clear()
+
+
+def _files_by_name(flags: Sequence[str]) -> dict[str, str]:
+    """Returns the file of each program; raises `BadInput` for a flag that is not NAME=FILE, and for a name twice."""
+    files: dict[str, str] = {}
+    for flag in flags:
+        name, sign, file = flag.partition("=")
+        if not (name and sign and file):
+            raise BadInput(f"--transcripts {flag!r:.80} is not NAME=FILE; expected for example whisper=hyp.trn")
+        if name in files:
+            raise BadInput(f"--transcripts names {name!r:.80} twice; expected each program once")
+        files[name] = file
+    return files
 
 
 class _SkippedRows:

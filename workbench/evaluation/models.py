@@ -81,7 +81,9 @@ def choose_models(
     Raises `BadInput` and `Unavailable` as `workbench.registry.resolve`.
     """
     if not models:
-        raise BadInput("no model is named; expected at least one, such as demo/sensevoice")
+        raise BadInput(
+            "no model is named; expected at least one, such as demo/sensevoice, or transcripts of another program"
+        )
     chosen: dict[str, Chosen] = {}
     for text in models:
         each = _chosen(registry, text, settings, options, servers, on_progress)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench import __version__
 from workbench.core.errors import BadInput, Unavailable
@@ -24,6 +24,7 @@ from workbench.evaluation.rows import Utterance
 from workbench.evaluation.schedule import EvaluationState, Schedule
 from workbench.evaluation.store import SHARD_ROWS, Evaluation, Manifest, Run, read
 from workbench.evaluation.summary import ModelSummary, summarise
+from workbench.evaluation.transcripts import add_results, match, transcript_files
 from workbench.evaluation.worker import Job, is_here
 from workbench.evaluation.workers import Workers
 from workbench.evaluation.writer import Writer, claimed, drafted, merged, write_run
@@ -50,7 +51,8 @@ class Outcome:
     seconds: float  # seconds that computing took, including loading
     torn: int  # damaged rows of earlier runs, which were computed again
     workers: int
-    place: str  # where the workers ran
+    place: str  # where the workers ran; empty without workers
+    notes: tuple[str, ...] = ()  # on transcripts of other programs, a sentence each
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON values."""
@@ -68,6 +70,7 @@ class Outcome:
             "torn": self.torn,
             "workers": self.workers,
             "place": self.place,
+            "notes": list(self.notes),
         }
 
 
@@ -76,6 +79,7 @@ def run(
     models: Sequence[str],
     out: str | Path,
     *,
+    transcripts: Mapping[str, str | Path] | None = None,
     workers: int | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
@@ -97,6 +101,8 @@ def run(
         manifest: the corpus (see `workbench.evaluation.manifests`).
         models: ids or paths. A runtime and a type may follow: `demo/sensevoice|gguf|q8_0`.
         out: the directory. It may hold an earlier run of the same corpus; other models are added to it.
+        transcripts: files that other programs have written, by the name of the program, which stands beside the models
+            (see `workbench.evaluation.transcripts.files`). `models` may then be empty.
         workers: how many run at a time; by default as many as processors and memory allow, and one for an engine.
         batch_size: recordings that a worker gets at a time; models with such an option compute as many side by side.
         limit: compute only the first `limit` recordings.
@@ -119,6 +125,7 @@ def run(
     _check_counts(workers, batch_size, limit)
     normaliser_version = find_normaliser(normaliser).version
     corpus = read_manifest(manifest, Wanted(split, text_column))
+    files = transcript_files(transcripts or {})
     directory = Path(out).expanduser().absolute()
     registry_context = nullcontext(registry) if registry is not None else Registry()
     with (
@@ -127,11 +134,17 @@ def run(
         drafted(directory, _utterances_or_skipped(corpus, on_skipped)) as draft,
     ):
         assert cards is not None
-        chosen_models = choose_models(cards, models, settings or {}, options or {}, servers, on_progress)
+        chosen_models = (
+            choose_models(cards, models, settings or {}, options or {}, servers, on_progress)
+            if models or not files
+            else []
+        )
+        all_models = (*(each.model for each in chosen_models), *(each.model for each in files))
+        matched = [match(each, draft.files[0], corpus.root) for each in files]
         requested_run = Run(
             Manifest(corpus.path, corpus.root, corpus.format, draft.digest, draft.utterances, draft.skipped),
             {"name": normaliser, "version": normaliser_version},
-            tuple(each.model for each in chosen_models),
+            all_models,
             _versions(),
             SHARD_ROWS,
             measured={"created": datetime.now(UTC).isoformat(timespec="seconds"), "machine": platform.platform()},
@@ -139,31 +152,46 @@ def run(
         merged_run = merged(directory, requested_run)
         draft.accept()
         write_run(directory, merged_run)
-        writer = Writer(directory, merged_run, [each.key for each in chosen_models], retry_failed)
+        writer = Writer(directory, merged_run, [each.key for each in all_models], retry_failed)
         start_time = time.monotonic()
-        pool, count = _pool(address, chosen_models, workers)
-        schedule = Schedule(
-            writer,
-            chosen_models,
-            pool,
-            count,
-            batch_size,
-            limit,
-            lambda each, sample: _job(each, sample, merged_run, batch_size, options or {}),
-            _beat(on_progress),
-        )
-        _compute(schedule, writer)
+        with _finishing(writer):
+            added = sum(add_results(writer, each, normaliser, limit) for each in matched)
+            computed = _Computed(0, 0.0, 0, "")
+            if chosen_models:
+                pool, count = _pool(address, chosen_models, workers)
+                schedule = Schedule(
+                    writer,
+                    chosen_models,
+                    pool,
+                    count,
+                    batch_size,
+                    limit,
+                    lambda each, sample: _job(each, sample, merged_run, batch_size, options or {}),
+                    _beat(on_progress),
+                )
+                schedule.run()
+                computed = _Computed(schedule.computed, schedule.seconds, count, pool.place)
         evaluation = read(directory)
         return Outcome(
             evaluation,
             tuple(summarise(evaluation)),
-            schedule.computed,
-            schedule.seconds,
+            added + computed.results,
+            computed.audio_seconds,
             time.monotonic() - start_time,
             writer.torn,
-            count,
-            pool.place,
+            computed.workers,
+            computed.place,
+            tuple(note for each in matched for note in each.notes),
         )
+
+
+class _Computed(NamedTuple):
+    """What the workers have computed."""
+
+    results: int
+    audio_seconds: float
+    workers: int
+    place: str
 
 
 def _check_counts(workers: int | None, batch_size: int | None, limit: int | None) -> None:
@@ -176,10 +204,11 @@ def _check_counts(workers: int | None, batch_size: int | None, limit: int | None
             raise BadInput(f"the {name} is {number!r:.40}; expected 1 to {highest}")
 
 
-def _compute(schedule: Schedule, writer: Writer) -> None:
-    """Computes what is missing. Finished results stay, however this ends."""
+@contextmanager
+def _finishing(writer: Writer) -> Iterator[None]:
+    """Closes the files of the results at the end of the block. Finished results stay, however it ends."""
     try:
-        schedule.run()
+        yield
     except (BadInput, Unavailable):
         writer.abandon()
         raise

@@ -48,6 +48,7 @@ from workbench.evaluation.rows import Result, Utterance
 FORMAT = 1
 RUN, UTTERANCES, SKIPPED, RESULTS, LOCK = "run.json", "utterances.jsonl", "skipped.jsonl", "results", ".lock"
 SHARD_ROWS = 1000
+TRANSCRIPTS = "transcripts"  # in place of a runtime: another program has written them
 RUN_AGAIN = "run `workbench evaluate` with the same list once more, which writes it again"
 EXPECTED = "expected a directory that `workbench evaluate` has written"
 

@@ -25,6 +25,7 @@ from workbench.evaluation.store import (
     RESULTS,
     RUN,
     SKIPPED,
+    TRANSCRIPTS,
     UTTERANCES,
     Manifest,
     Model,
@@ -203,7 +204,8 @@ def _check_manifest(directory: Path, earlier: Manifest, requested: Manifest, els
 
 def _check_model(directory: Path, earlier: Model, requested: Model, elsewhere: str) -> None:
     if earlier.checkpoint != requested.checkpoint:
-        raise BadInput(f"the checkpoint of {requested.key} has changed since {directory} was made{elsewhere}")
+        changed = "file" if TRANSCRIPTS in (earlier.runtime, requested.runtime) else "checkpoint"
+        raise BadInput(f"the {changed} of {requested.key} has changed since {directory} was made{elsewhere}")
     for group in ("options", "settings"):
         before, now = getattr(earlier, group), json.loads(json.dumps(getattr(requested, group), default=list))
         names = sorted({name for name in {*before, *now} if before.get(name) != now.get(name)})
@@ -228,7 +230,7 @@ class Writer:
         self.directory = directory
         self._again = again
         self.rows = run.shard_rows
-        self.corpus, self._position = _index(directory / UTTERANCES)
+        self.corpus, self._position = index_of(directory / UTTERANCES)
         self.torn = 0  # rows that were damaged, and are to be computed again
         self.again = 0  # rows with an error that are to be computed again
         self._done: dict[str, bytearray] = {}
@@ -372,8 +374,8 @@ def _sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _index(path: Path) -> tuple[Corpus, dict[str, Position]]:
-    """Returns the corpus, and the position of each id."""
+def index_of(path: Path) -> tuple[Corpus, dict[str, Position]]:
+    """Returns the corpus in a file of utterances, and the position of each id."""
     starts, positions, at = array("q"), dict[str, Position](), 0
     with explained_file_errors(path), path.open("rb") as file:
         for number, line in enumerate(file):

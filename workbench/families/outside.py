@@ -58,7 +58,7 @@ RESERVED = (
     ),
     *("channels", "live", "pcm", "rate"),
     *("address", "batch_size", "limit", "manifest", "normaliser", "retry_failed", "server", "split", "text_column"),
-    "workers",
+    *("transcripts", "workers"),
 )
 """Names that no option can have: calls of sessions have parameters, and commands have flags, of these names. The
 settings of sessions (`workbench.core.settings.SETTINGS`) are reserved too."""

@@ -40,9 +40,17 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         "--model",
         "-m",
         action="append",
-        required=True,
+        default=[],
         metavar="M[|R[|TYPE]],...",
         help="models, each with a runtime and a type if need be: 'demo/sensevoice|gguf|q8_0'; the flag may be repeated",
+    )
+    model.add_argument(
+        "--transcripts",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="transcripts of another program, which stand beside the models as NAME: a .trn or .ctm for sclite, a text "
+        "file of Kaldi, .csv, .tsv or .jsonl; may be repeated",
     )
     model.add_argument(
         "--server",

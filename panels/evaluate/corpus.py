@@ -27,6 +27,7 @@ from workbench.evaluation.manifests.listing import unpacked_sizes
 from workbench.evaluation.manifests.parquet import is_parquet
 from workbench.evaluation.places import DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
+from workbench.evaluation.transcripts.files import read_transcripts
 from workbench.formats.zip_names import named_members
 from workbench.registry.sources import assets
 from workbench.serving.admission.guard import Guard
@@ -34,6 +35,7 @@ from workbench.system.folders import files_below, is_file, is_system_file
 
 MAX_UNPACKED = 4 << 30  # bytes of the files in the archives of one upload
 MAX_FILES = 100_000
+MAX_TRANSCRIPTS = 16 << 20  # bytes of a file of transcripts: those of some 100,000 recordings
 LARGEST_PACKED = 256 << 20  # bytes that a packed list or a .tar file may unpack into
 MAX_TIMES = 10  # or how many times its own size, for the recordings in a large one
 OPENERS: Mapping[bytes, Any] = {
@@ -131,6 +133,29 @@ def check_upload(file: Path) -> None:
                 next((row for row in islice(found.rows(), MAX_ROWS) if isinstance(row, Utterance)), None)
         except BadInput as error:
             raise _as_uploaded(error, file.parent) from error
+
+
+def uploaded_transcripts(files: Sequence[str]) -> dict[str, str]:
+    """Returns uploaded files of transcripts by the name of the program, which is that of the file without its ending.
+
+    Raises `BadInput` for a file that cannot be read, and for two of one name.
+    """
+    found: dict[str, str] = {}
+    for file in map(Path, files):
+        check_transcripts(file)
+        if file.stem in found:
+            raise BadInput(f"two files of transcripts are called {file.stem}; expected different names of programs")
+        found[file.stem] = str(file)
+    return found
+
+
+def check_transcripts(file: Path) -> None:
+    """Raises `BadInput` for a file of transcripts that cannot be read, or is too large for the server's memory."""
+    if file.stat().st_size > MAX_TRANSCRIPTS:
+        raise BadInput(
+            f"{file.name} has more than {MAX_TRANSCRIPTS >> 20} MB; the command `workbench evaluate` takes it"
+        )
+    read_transcripts(file)
 
 
 def _as_uploaded(error: BadInput, folder: Path) -> BadInput:

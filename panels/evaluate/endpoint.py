@@ -40,6 +40,12 @@ EVALUATE = {
     ),
     "limit": Parameter("limit", "The number of recordings, as text; empty for all.", TEXT, ""),
     "rows": Parameter("rows", f"Whether the answer has every result too, at most {MAX_ROWS} of them.", SWITCH, False),
+    "transcripts": Parameter(
+        "transcripts",
+        f"What other programs have written, to stand beside the models: {UPLOAD}. One file for each program, a .trn, a "
+        ".ctm, text of Kaldi, .csv, .tsv or .jsonl; its name is the program's.",
+        FILES,
+    ),
 }
 
 
@@ -53,8 +59,11 @@ def build(page: Page, pool: SessionPool) -> None:
         normaliser: str = "basic",
         limit: str = "",
         rows: bool = False,
+        transcripts: list[str] | None = None,
     ) -> dict[str, Any]:
-        return evaluated(EvaluateActions(pool), models, files or [], runtime, normaliser, limit, rows)
+        return evaluated(
+            EvaluateActions(pool), models, files or [], runtime, normaliser, limit, rows, transcripts or []
+        )
 
     with gr.Column(visible=False):
         endpoint(
@@ -78,13 +87,14 @@ def evaluated(
     normaliser: str = "basic",
     limit: str = "",
     rows: bool = False,
+    transcripts: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Evaluates models: returns `models`, `pairs` and `intervals` of the report, `skipped`, and maybe `rows`.
+    """Evaluates models: returns `models`, `pairs` and `intervals` of the report, `skipped`, `notes`, and maybe `rows`.
 
     Raises `BadInput` for errors in the request, and the errors of a run.
     """
     cells = [model if "|" in model else ModelOnRuntime(model, runtime or "pytorch").value for model in models]
-    job = actions.job(files, "", cells, normaliser or "basic", limit)
+    job = actions.job(files, "", cells, normaliser or "basic", limit, transcripts)
     for step in run(actions.pool.registry, job, current_stop(), actions.compute, actions.pool.guard):
         if step.results is not None:
             try:
@@ -95,6 +105,7 @@ def evaluated(
                     )
                 columns = step.results.columns
                 found = {**step.results.figures.to_dict(), "skipped": [dict(each) for each in columns.skipped]}
+                found["notes"] = list(step.notes)
                 listed = [row for row, _ in zip(table_rows(columns), range(MAX_ROWS))] if rows else []
                 return found | ({"rows": listed} if rows else {})
             finally:

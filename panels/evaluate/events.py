@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from panels.evaluate.corpus import example, server_path, uploaded_corpus
+from panels.evaluate.corpus import example, server_path, uploaded_corpus, uploaded_transcripts
 from panels.evaluate.run import CORPUS, NOT_KEPT, Compute, Job, Results, Step, evaluate, new_folder, opened, run
 from panels.evaluate.view import result_html, status_html
 from panels.running.cancel import ActiveRuns
@@ -64,6 +64,7 @@ class EvaluateActions:
         files: list[str] | None,
         server_folder: str,
         chooser: Any,
+        transcripts: list[str] | None,
         normaliser: str,
         limit: str,
         request: gr.Request,
@@ -72,7 +73,8 @@ class EvaluateActions:
 
         Without files and without a place on the server, the corpus is the samples.
         """
-        job = self.job(files or [], server_folder or "", chosen_in(chooser), normaliser, limit or "")
+        chosen = chosen_in(chooser)
+        job = self.job(files or [], server_folder or "", chosen, normaliser, limit or "", transcripts or [])
         yield status_html_of_start(), gr.skip(), *run_buttons(True)
         try:
             with self._runs.run(str(request.session_hash)) as stop:
@@ -86,9 +88,18 @@ class EvaluateActions:
             yield "", gr.skip(), *run_buttons(False)
             raise
 
-    def job(self, files: list[str], server_folder: str, chosen: list[str], normaliser: str, limit: str) -> Job:
+    def job(
+        self,
+        files: list[str],
+        server_folder: str,
+        chosen: list[str],
+        normaliser: str,
+        limit: str,
+        transcripts: Sequence[str] = (),
+    ) -> Job:
         """Returns what to evaluate, checked; raises `BadInput` for an invalid choice."""
-        models = chosen_offers(chosen, offers(self.pool.registry))
+        files_by_program = uploaded_transcripts(transcripts)
+        models = chosen_offers(chosen, offers(self.pool.registry)) if chosen or not files_by_program else []
         find_normaliser(normaliser)
         limit_count = read_limit(limit)
         folder = new_folder(upload_folder())
@@ -101,7 +112,7 @@ class EvaluateActions:
         else:
             manifest = str(server_path(server_folder, self.pool.guard)) if (server_folder or "").strip() else example()
         keys = [each.cell.value for each in models]
-        return Job(manifest, keys, normaliser, limit_count, folder)
+        return Job(manifest, keys, normaliser, limit_count, folder, files_by_program)
 
     def open(self, folder: str) -> tuple[str, str]:
         """Opens a directory of results on the server's machine; returns a status and the report."""

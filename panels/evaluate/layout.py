@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.evaluate.corpus import check_upload
+from panels.evaluate.corpus import check_transcripts, check_upload
 from panels.evaluate.events import EvaluateActions
 from panels.evaluate.routes import evaluate_routes
 from panels.evaluate.view import NOTHING_YET
@@ -26,6 +26,9 @@ from workbench.text.normalisers import NORMALISERS
 CORPUS = """<p class="muted small">Upload a manifest (.csv, .tsv, .jsonl, .json, .list) with its recordings,
 recordings with a text file for each, Parquet files of one split, or a .zip of any of these. Without files, the
 evaluation uses the nine sample recordings.</p>"""
+PROGRAMS = """<p class="muted small">One file for each program: sclite's .trn or .ctm, text of Kaldi or ESPnet, .csv,
+.tsv or .jsonl. Its name becomes the name of the program. The ids or the names of the recordings must be those of the
+corpus.</p>"""
 PLACE = "The path of a manifest, a Kaldi or lhotse folder, or a folder of results, on the machine that runs this page."
 SHOW_RESULTS = show_results("evaluate-results")
 # Tabs that can take a recording: the tab, and the ids of its box for recordings and of its reference text.
@@ -61,6 +64,10 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
             with gr.Column(elem_classes="card"):
                 step_title(2, "Models")
                 cells = model_chooser(elem_id="evaluate-models")
+                with folded("Add transcripts of other programs", elem_id="evaluate-programs"):
+                    html_block(PROGRAMS)
+                    transcripts = file_box("Files of transcripts", "evaluate-transcripts", several=True)
+                    program_fault = html_block("", elem_id="evaluate-transcripts-fault", elem_classes="maybe")
             with gr.Column(elem_classes="card"):
                 step_title(3, "Scoring")
                 normaliser = gr.Dropdown(
@@ -86,11 +93,13 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     before_press(start)(page.load, actions.refresh, cells, cells)
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(files.change, partial(first_fault_html, check_upload), files, fault, trigger_mode="always_last")
+    checked = partial(first_fault_html, check_transcripts)
+    wire(transcripts.change, checked, transcripts, program_fault, trigger_mode="always_last")
     run_outputs = [status, report, start, cancel]
     wire(
         start.click,
         actions.start,
-        [files, server_folder, cells, normaliser, limit],
+        [files, server_folder, cells, transcripts, normaliser, limit],
         run_outputs,
         js=SHOW_RESULTS,
         **COMPUTING,

@@ -6,9 +6,9 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -42,6 +42,7 @@ class Job:
     normaliser: str
     limit: int | None
     folder: Path  # for this job alone; removed with its results
+    transcripts: Mapping[str, str] = field(default_factory=dict)  # files of other programs by the name of the program
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +89,7 @@ class Step:
     time_limit: str = ""  # the longest time of a run here, if that stopped it
     skipped: int = 0  # rows of the manifest that cannot be used
     results: Results | None = None
+    notes: Sequence[str] = ()  # on transcripts of other programs, a sentence each
 
     @property
     def finished(self) -> bool:
@@ -174,16 +176,18 @@ class _Work:
     def _evaluate(self) -> None:
         turn = self._guard.turn(EVALUATION, alone=False) if self._guard else nullcontext()
         with listening(self._show_progress), turn:
-            self._compute(
+            outcome = self._compute(
                 self._job.manifest,
                 self._job.models,
                 self._out,
+                transcripts=self._job.transcripts,
                 normaliser=self._job.normaliser,
                 limit=self._job.limit,
                 registry=self._registry,
                 on_progress=self._show_progress,
                 on_skipped=self._count_skipped,
             )
+        self.state = replace(self.state, notes=outcome.notes)
 
     def _set_stopped(self) -> None:
         self.state = replace(self.state, stopped=True)

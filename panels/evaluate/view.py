@@ -32,6 +32,7 @@ def status_html(step: Step) -> str:
 def summary(step: Step) -> str:
     """Returns the result of a run in a line."""
     skipped = f"; {counted(step.skipped, 'row')} of the manifest could not be used" if step.skipped else ""
+    skipped += "".join(f"; {note}" for note in step.notes)
     if step.results is None:
         return f"Stopped after {duration(step.seconds)}; there are no results yet{skipped}"
     finished = sum(each.done for each in step.results.figures.models)

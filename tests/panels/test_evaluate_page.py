@@ -277,3 +277,42 @@ def test_invalid_evaluation_choices_raise_one_line_errors(
             actions.job(*fields)  # type: ignore[arg-type]
     job = actions.job([], "", ["fake/sense", "fake/para|pytorch"], "digits", "5")
     assert job.models == ["fake/sense|pytorch", "fake/para|pytorch"] and job.limit == 5 and job.manifest == example()
+
+
+def test_uploaded_transcripts_stand_in_the_report_without_a_model(pool: SessionPool, tmp_path: Path) -> None:
+    trn = tmp_path / "espnet.trn"
+    trn.write_text("three eleven one (three_seven_one)\nnine (somebody_else)\n")
+    actions = EvaluateActions(pool)
+    with patch("panels.evaluate.events.upload_folder", lambda: tmp_path):
+        job = actions.job([], "", [], "basic", "1", [str(trn)])
+    *_, last = run(FakeRegistry(), job, Event(), evaluate, Guard())  # type: ignore[arg-type]
+    assert last.results is not None and last.results.columns.texts == {"espnet": ["three eleven one"]}
+    assert summary(last).endswith("belongs to no recording of the corpus, such as 'somebody_else' (espnet.trn, line 2)")
+    last.results.close()
+
+
+def test_unusable_transcripts_are_refused_without_a_folder_of_the_server(
+    pool: SessionPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("panels.evaluate.corpus.MAX_TRANSCRIPTS", 100)
+    actions = EvaluateActions(pool)
+    for name, content in (
+        ("a.trn", "no id\n"),
+        ("b.trn", "x (y)\n" * 50),
+        ("c.trn", "one (x)\n"),
+        ("c.txt", "x one\n"),
+    ):
+        (tmp_path / name).write_text(content)
+    for files, sentence in (
+        (["a.trn"], "a.trn, line 1 has no id in parentheses"),
+        (["b.trn"], "b.trn has more than 0 MB; the command `workbench evaluate` takes it"),
+        (["c.trn", "c.txt"], "two files of transcripts are called c"),
+    ):
+        with pytest.raises(BadInput) as caught:
+            actions.job([], "", [], "basic", "", [str(tmp_path / name) for name in files])
+        assert str(caught.value).startswith(sentence), "it names no folder"
+    with patch("panels.evaluate.events.upload_folder", lambda: tmp_path):
+        job = actions.job([], "", [], "basic", "", [str(tmp_path / "c.trn")])
+    with pytest.raises(BadInput) as caught:
+        list(run(FakeRegistry(), job, Event(), evaluate, Guard()))  # type: ignore[arg-type]
+    assert str(caught.value).startswith("no transcript of c.trn belongs to a recording of the corpus")

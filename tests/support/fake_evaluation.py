@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tests.support.evaluations import model
@@ -33,7 +34,7 @@ class FakeEvaluation:
         on_progress: Callable[[float, str], None],
         on_skipped: Callable[[Any], None],
         **others: Any,
-    ) -> None:
+    ) -> Any:
         found = read_manifest(manifest)
         good, bad = [], []
         for row in found.rows():
@@ -58,6 +59,7 @@ class FakeEvaluation:
                     writer.add(heard(key, each))
             finally:
                 writer.close()
+        return SimpleNamespace(notes=())
 
 
 def heard(key: str, utterance: Utterance) -> Result:

@@ -1,8 +1,11 @@
-"""Checks of the README, the pages of docs/ and the model cards: commands, settings, make targets and links."""
+"""Checks of the README, the pages of docs/ and the model cards: commands, settings, make targets and links; and of the
+arguments that docstrings describe.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 import yaml
 from packaging.version import Version
 
-from tests.test_project import ROOT, pins, project
+from tests.test_project import ROOT, pins, project, python_files
 from workbench.cli.arguments.parser import parser
 from workbench.families import FAMILIES
 from workbench.registry.cards import read_cards
@@ -115,3 +118,40 @@ def test_the_readme_is_short_and_names_every_page() -> None:
     text = readme()
     assert len(text.splitlines()) <= 150
     assert [path.name for path in pages() if path.parent.name == "docs" and f"docs/{path.name}" not in text] == []
+
+
+def described_arguments(docstring: str) -> list[str]:
+    """The names before the colons of the section `Args` of a docstring."""
+    section = re.search(r"^Args:\n((?:    .*\n|\n)+)", f"{docstring}\n", flags=re.MULTILINE)
+    names = (
+        re.findall(r"^    (\*{0,2}\w+(?:(?:, | and )\*{0,2}\w+)*):", section[1], flags=re.MULTILINE) if section else []
+    )
+    return [name.lstrip("*") for group in names for name in re.split(r", | and ", group)]
+
+
+def parameter_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
+    """The parameters of a function, or those of a class's `__init__` and its fields."""
+    if isinstance(node, ast.ClassDef):
+        fields = {
+            each.target.id
+            for each in node.body
+            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+        }
+        functions = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+        return fields.union(*map(parameter_names, functions))
+    return {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+
+
+@pytest.mark.parametrize("folder", ["workbench", "panels", "tests", "benchmarks"])
+def test_docstrings_describe_arguments_that_exist(folder: str) -> None:
+    described = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {name}"
+        for path in python_files()
+        if path.is_relative_to(ROOT / folder)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, described)
+        for name in described_arguments(ast.get_docstring(node) or "")
+        if name not in parameter_names(node)
+    ]
+    assert not wrong, f"docstrings describe arguments that do not exist: {', '.join(wrong)}"

@@ -29,7 +29,7 @@ reference or to the candidates above, where you can edit it.</p>"""
 
 
 class ModelAndInput(NamedTuple):
-    """The first card. What a model does not take is hidden: `speech`, `text`, `merged` or `together`."""
+    """The first card. What a model does not take is hidden: `speech`, `text`, `merged` or `several_inputs`."""
 
     model: gr.Dropdown
     note: gr.HTML

@@ -24,7 +24,7 @@ SWITCH = {"on": True, "off": False}
 
 
 def make_settings() -> list[gr.components.Component]:
-    """Creates an input for each of `SHOWN` at the current position of the page."""
+    """Creates an input for each of `SETTINGS` at the current position of the page."""
     return [_input(spec) for spec in SETTINGS]
 
 

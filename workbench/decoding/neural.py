@@ -40,8 +40,8 @@ class NeuralModel:
     Args:
         score_texts: the method of an open session. Its errors pass through.
         words: the text of each symbol.
-        most: the number of histories whose scores are remembered. Others are computed again when they are needed; 16
-            bytes of each stay.
+        capacity: the number of histories whose scores are remembered. Others are computed again when they are needed;
+            16 bytes of each stay.
     """
 
     start = START

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-TREE_NODES_PER_REMEMBERED = 16  # nodes of the tree for each node of the room; most are asked for and never computed
+TREE_NODES_PER_REMEMBERED = 16  # nodes of the tree for each node of the capacity; most are asked for and never computed
 
 
 class PrefixTree:
@@ -56,7 +56,7 @@ class PrefixScorer(ABC):
     Several threads may call it; one is served at a time.
 
     Args:
-        room: the number of nodes to remember, and of new ones to compute together. When more are needed, all are
+        capacity: the number of nodes to remember, and of new ones to compute together. When more are needed, all are
             forgotten and computed again as needed, so that there are twice as many at most; more for a longer row.
         max_rows: rows that are computed together at most.
     """
@@ -75,7 +75,7 @@ class PrefixScorer(ABC):
             return [scores for group in self._groups(rows) for scores in self._score_group(group)]
 
     def _groups(self, rows: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
-        """Yields the rows in groups whose new nodes fit into the room, and all their nodes into twice the room.
+        """Yields the rows in groups whose new nodes fit into the capacity, and all their nodes into twice of it.
 
         If the new nodes of a group do not fit beside the remembered ones, the scorer computes all its nodes again.
         """

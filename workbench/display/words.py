@@ -34,6 +34,6 @@ def number(value: float) -> str:
 
 
 def clipped(text: str, limit: int = 60) -> str:
-    """Returns a text on one line, with at most `most` characters."""
+    """Returns a text on one line, with at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"

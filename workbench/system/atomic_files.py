@@ -142,7 +142,7 @@ def follow_umask(folder: Path, pattern: str = "*.safetensors") -> None:
 
 
 def check_room(out: Path, needed_bytes: int, advice: str = "make room there, or choose a smaller quantization") -> None:
-    """Raises `Unavailable` with the advice if the disk of the file's folder has too little space for `needed` bytes."""
+    """Raises `Unavailable` with the advice if the disk of the file's folder has too little space for so many bytes."""
     free = shutil.disk_usage(out.parent).free
     if free < needed_bytes + ROOM:
         raise Unavailable(

@@ -147,7 +147,10 @@ class Scene:
         return {stage: np.asarray(array) for stage, array in trace.items()}
 
     def trace_to_file(self, glob: str, place: Path, substituted: Mapping[str, np.ndarray] | None = None) -> Trace:
-        """Returns stages in a file at `place`, which are read one at a time; `substituted` as in `resumed`."""
+        """Returns stages in a file at `place`, which are read one at a time.
+
+        `substituted` means the same as in `stages_resumed_from`.
+        """
         substituted_trace = Trace(substituted, {}) if substituted else None
         trace = self.session.trace(self.source, glob, given=substituted_trace, out=place, **self.options)
         self.meta.update(trace.meta)

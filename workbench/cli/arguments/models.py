@@ -73,7 +73,7 @@ def add_options(
     Args:
         tasks: the tasks of the command's models; the help describes the options that all of these have.
         chat: whether the command answers conversations, whose options are more.
-        without: options that the command has flags of its own for.
+        excluded: options that the command has flags of its own for.
     """
     classes = {
         name: family.chat_options_class if chat and family.chat_options_class else family.options_class

@@ -1,7 +1,7 @@
 """The argument parser of the `workbench` command, from a table of its commands.
 
 The functions that add a command's arguments are in this file or in the modules that the table's imports name.
-`model_flags` adds the flags of models, `input_arguments` the inputs that several commands take. This file runs no
+`models` adds the flags of models, `inputs` the inputs that several commands take. This file runs no
 command; `workbench.cli.commands` does.
 """
 

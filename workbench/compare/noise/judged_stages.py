@@ -48,7 +48,7 @@ class AllowedRounding:
     """The rounding error that is allowed in each stage.
 
     Args:
-        least: the error of one rounding.
+        min_rounding: the error of one rounding.
         isolated: whether each stage is judged alone, so that no error enters the next.
     """
 

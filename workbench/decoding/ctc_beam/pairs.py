@@ -35,7 +35,7 @@ def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, limit
     """Returns the pairs of a row and a token whose sum reaches the cut, by utterance, in a fixed order.
 
     Rows and tokens are sorted, best first and counted from 1. Then at least i x j pairs are as good as the pair of the
-    i-th row and the j-th token. So only pairs with i x j <= most are tried: a few hundred for each utterance.
+    i-th row and the j-th token. So only pairs with i x j <= `limit` are tried: a few hundred for each utterance.
 
     Args:
         base: scores of the rows, float64 [utterances, rows].

@@ -1,6 +1,6 @@
 """The parts of a SpeechLM checkpoint beside its language model: audio tower, mel features, codec, defaults.
 
-Both forms of the checkpoint (`speechlm_directory`, `speechlm_release`) give these values. This file opens no weights.
+Both forms of the checkpoint (`directory`, `release`) give these values. This file opens no weights.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Places:
     """The places.
 
     Args:
-        most: for all visitors together.
+        limit: for all visitors together.
         per_visitor: for one visitor.
         per_address: how many visitors' shares one network address has.
         unit: what takes a place, such as "live recordings".

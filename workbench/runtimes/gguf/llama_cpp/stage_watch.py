@@ -45,7 +45,7 @@ class StageWatch:
     Args:
         file: of the model.
         shape: of the prompt's embeddings, [positions, hidden].
-        others: more stages and the width of their rows, by llama.cpp's name.
+        further_tensors: more stages and the width of their rows, by llama.cpp's name.
         norm: llama.cpp's name of the states after the final norm; in a context with `hidden` it is `POOLED`.
         weights: whether llama.cpp computes attention weights in this pass.
         keys: positions in the cache after a decoding step; by default those of the prompt.

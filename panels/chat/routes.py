@@ -25,11 +25,11 @@ from panels.widgets.samples import read_samples
 from workbench import __version__
 from workbench.audio.read import read, samples_to_int16
 from workbench.core.errors import BadInput
-from workbench.speech.replay import LARGEST_FILE, Sound, read_bundle, write_bundle
+from workbench.speech.replay import MAX_FILE_BYTES, Sound, read_bundle, write_bundle
 from workbench.system.tempdirs import tempdir
 from workbench.system.versions import versions
 
-LARGEST_BODY = 2 * LARGEST_FILE  # bytes; a conversation with its sounds before it is packed
+LARGEST_BODY = 2 * MAX_FILE_BYTES  # bytes; a conversation with its sounds before it is packed
 ZIP = "application/zip"
 
 
@@ -88,8 +88,8 @@ def _sound(body: bytes, request: Request) -> Response:
 def _bundle(body: bytes, request: Request) -> Response:
     chat, sounds = unpack(body)
     content = write_bundle(chat, sounds, {"speech-workbench": __version__, **versions()})
-    if len(content) > LARGEST_FILE:
-        raise BadInput(f"the conversation has more than {LARGEST_FILE >> 20} MB; save a shorter one")
+    if len(content) > MAX_FILE_BYTES:
+        raise BadInput(f"the conversation has more than {MAX_FILE_BYTES >> 20} MB; save a shorter one")
     return Response(content, media_type=ZIP)
 
 

@@ -18,7 +18,7 @@ from panels.decode.sweep import SweepState
 from panels.widgets.templates import render
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.rivals import TERMS, Rival
-from workbench.decoding.weight_sweep import FEWEST_RECORDINGS, WeightSweep
+from workbench.decoding.weight_sweep import MIN_RECORDINGS, WeightSweep
 from workbench.display.words import duration
 from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import pool_scores
@@ -267,4 +267,4 @@ def sweep_html(sweep: WeightSweep, names: tuple[str, str], used_weights: tuple[f
             cells.append((*weights, float(rates[place, column]), round(100 * relative_rate), css_classes))
         rows.append((sweep.first[place], cells))
     best = (sweep.first[sweep.best[0]], sweep.second[sweep.best[1]])
-    return render(VIEW, "sweep", sweep, names, best, rows, sweep.recordings >= FEWEST_RECORDINGS, note)
+    return render(VIEW, "sweep", sweep, names, best, rows, sweep.recordings >= MIN_RECORDINGS, note)

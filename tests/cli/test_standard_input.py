@@ -33,7 +33,7 @@ def temp_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """The folder of temporary files."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("workbench.system.tempdirs.LONGEST_PLACE", 1000)
+    monkeypatch.setattr("workbench.system.tempdirs.MAX_FOLDER_CHARACTERS", 1000)
     return tmp_path
 
 
@@ -136,7 +136,7 @@ def test_closed_standard_input_without_a_text_raises_one_line_error(
 
 def test_standard_input_beyond_the_size_limit_is_refused(temp_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe_stdin(monkeypatch, bytes(100))
-    monkeypatch.setattr(standard_input, "LARGEST_BYTES", 99)
+    monkeypatch.setattr(standard_input, "MAX_BYTES", 99)
     with pytest.raises(BadInput, match="standard input holds more than "):
         recording_paths(["-"]).__enter__()
     assert list(temp_folder.iterdir()) == []

@@ -43,7 +43,7 @@ def test_file_contents_are_stored_unchanged(tmp_path: Path, monkeypatch: pytest.
         "workbench.file.0": bytes(range(256)),
         "workbench.file.1": "text",
     }
-    monkeypatch.setattr(files, "LARGEST_FILE", 255)
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 255)
     with pytest.raises(BadInput, match="is 0 MB long, which is too much"):
         embedded_files("it", {"binary": tmp_path / "binary"})
     with pytest.raises(BadInput, match="cannot be read"):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.support.html_fragments import HOSTILE, checked, text_of
 from workbench.display.html import (
-    LONGEST_TEXT,
     MAX_ROWS,
+    MAX_TEXT_CHARACTERS,
     TableCell,
     card,
     direction,
@@ -44,7 +44,7 @@ def test_right_to_left_text_is_isolated_in_a_bdi_element() -> None:
 
 
 def test_long_texts_and_tables_are_cut_with_a_note_of_the_rest() -> None:
-    assert "and 10 more characters" in escaped_text("x" * (LONGEST_TEXT + 10))
+    assert "and 10 more characters" in escaped_text("x" * (MAX_TEXT_CHARACTERS + 10))
     long = table(("n",), [(n,) for n in range(MAX_ROWS + 7)])
     assert "and 7 more rows" in long and long.count("<tr>") == MAX_ROWS + 1
 

@@ -13,7 +13,7 @@ import soundfile
 from tests.support.html_fragments import HOSTILE, checked, text_of
 from workbench.core.errors import BadInput
 from workbench.display import Sound, Sounds
-from workbench.display.sound import LARGEST_BYTES, player
+from workbench.display.sound import MAX_BYTES, player
 
 
 def heard(fragment: str) -> list[tuple[np.ndarray, int]]:
@@ -30,10 +30,10 @@ def test_player_contains_the_clipped_samples_as_wav() -> None:
 
 
 def test_long_sound_is_cut_with_a_note_of_the_duration() -> None:
-    samples = np.zeros(LARGEST_BYTES, dtype=np.float32)  # twice as long as the player holds
+    samples = np.zeros(MAX_BYTES, dtype=np.float32)  # twice as long as the player holds
     cut = player(samples, 16000)
     [(found, _)] = heard(cut)
-    assert len(found) == LARGEST_BYTES // 2
+    assert len(found) == MAX_BYTES // 2
     assert "The player has the first 98 s of 197 s." in text_of(cut)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.embeddings.files import Trap, assert_refused, pt, pt_with_description
 from workbench.core.errors import BadInput
-from workbench.embeddings.torch_pickle import LONGEST, DescribedTensor, describe
+from workbench.embeddings.torch_pickle import MAX_DESCRIPTION_BYTES, DescribedTensor, describe
 
 DAMAGED = "the description of tensors in the embedding is damaged"
 
@@ -234,8 +234,8 @@ def test_shape_with_very_many_dimensions_is_refused_quickly() -> None:
 
 def test_too_long_tensor_description_is_refused() -> None:
     assert_refused(
-        pt_with_description(b"\x80\x02" + b"N0" * LONGEST),
-        f"describes its tensors in {LONGEST + 1} bytes, more than {LONGEST}",
+        pt_with_description(b"\x80\x02" + b"N0" * MAX_DESCRIPTION_BYTES),
+        f"describes its tensors in {MAX_DESCRIPTION_BYTES + 1} bytes, more than {MAX_DESCRIPTION_BYTES}",
     )
 
 

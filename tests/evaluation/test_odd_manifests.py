@@ -21,7 +21,7 @@ from tests.support.zip_files import unmarked_zip
 from workbench.audio import read as audio
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import Bad, read_manifest
-from workbench.evaluation.manifests.reading import LONGEST_LINE
+from workbench.evaluation.manifests.reading import MAX_LINE_CHARACTERS
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.rows import Utterance, as_line
 from workbench.evaluation.store import Manifest, Run, read
@@ -360,11 +360,11 @@ def test_channels_that_cancel_each_other_are_refused_in_segments_and_archives(tm
 def test_line_without_an_end_is_not_read_to_its_end(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     with (gzip.open if name.endswith(".gz") else open)(file, "wb") as written:
-        written.write(b"{" + b"a" * (3 * LONGEST_LINE))
+        written.write(b"{" + b"a" * (3 * MAX_LINE_CHARACTERS))
     tracemalloc.start()
     with pytest.raises(BadInput, match="has a line of more than 8,388,608 characters"):
         list(read_manifest(file).rows())
-    assert tracemalloc.get_traced_memory()[1] < 3 * LONGEST_LINE
+    assert tracemalloc.get_traced_memory()[1] < 3 * MAX_LINE_CHARACTERS
     tracemalloc.stop()
 
 

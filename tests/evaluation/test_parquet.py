@@ -215,12 +215,12 @@ def test_files_that_claim_more_than_they_hold_are_refused(tmp_path: Path, monkey
     with pytest.raises(BadInput, match="too few for the 100000 rows that it claims to hold"):
         list(read_manifest(path).rows())
     path = save(tmp_path / "t.parquet", [*rows, {**rows[0], "text": "x" * 99_999}], audio="audio", text="string")
-    monkeypatch.setattr("workbench.evaluation.manifests.parquet.LARGEST_PAGE", 90_000)
+    monkeypatch.setattr("workbench.evaluation.manifests.parquet.MAX_PAGE_BYTES", 90_000)
     with pytest.raises(BadInput, match=r"has a page of 100.* bytes in its column text; expected at most 90000"):
         list(read_manifest(path).rows())
     path = save(tmp_path / "s.parquet", rows, audio="audio", text="string")
     [row] = read_manifest(path).rows()
-    monkeypatch.setattr("workbench.evaluation.parquet_sounds.LARGEST_PAGE", 100)
+    monkeypatch.setattr("workbench.evaluation.parquet_sounds.MAX_PAGE_BYTES", 100)
     with pytest.raises(BadInput, match=r"column audio\.bytes; expected at most 100"):
         Recordings(str(tmp_path)).source(row)  # type: ignore[arg-type]
 

@@ -40,7 +40,7 @@ def test_each_recording_is_computed_once_despite_worker_deaths(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scheduling, "STARTS", 100)
         patch.setattr(scheduling, "PLACE_OUTAGES", 100)
-        patch.setattr(scheduling, "LONGEST_PAUSE", 0.0)
+        patch.setattr(scheduling, "MAX_PAUSE_SECONDS", 0.0)
         schedule = drive(evaluation, workers, count, batch)
     assert all_rows(evaluation) == expected
     assert schedule.computed == 40 and workers.most <= count and not workers.jobs
@@ -113,7 +113,7 @@ def test_evaluation_continues_when_a_server_is_unavailable(tmp_path: Path, monke
     assert all_rows(evaluation) == expected and {"http://one", "http://two"} == {*workers.addresses}
     for path in evaluation.path.glob(f"{RESULTS}/*/*"):
         path.unlink()
-    monkeypatch.setattr(scheduling, "LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(scheduling, "MAX_PAUSE_SECONDS", 0.0)
     with pytest.raises(Unavailable, match="the server is away"):
         drive(evaluation, FakeWorkers(lambda worker, utterances: "outage"), models=models, batch=1)
 

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from workbench.formats.parquet_files import page_sizes
-from workbench.formats.thrift_values import LONGEST, ThriftReader
+from workbench.formats.thrift_values import MAX_STRUCT_BYTES, ThriftReader
 
 
 def number(value: int) -> bytes:
@@ -55,7 +55,7 @@ def test_fields_of_every_type_are_read() -> None:
     "content, reason",
     [
         (b"\x15", "ends inside"),
-        (b"\x18\xff\xff\xff\x7f", f"longer than {LONGEST} bytes"),
+        (b"\x18\xff\xff\xff\x7f", f"longer than {MAX_STRUCT_BYTES} bytes"),
         (b"\x15" + b"\xff" * 11, "a number is too long"),
         (b"\x1c" * 100, "nested too deeply"),
         (b"\x19" + b"\x19" * 100, "nested too deeply"),

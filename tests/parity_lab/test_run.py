@@ -25,7 +25,7 @@ def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "tempdir"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    monkeypatch.setattr("workbench.system.tempdirs.LONGEST_PLACE", 1000)
+    monkeypatch.setattr("workbench.system.tempdirs.MAX_FOLDER_CHARACTERS", 1000)
     return folder
 
 

@@ -26,7 +26,7 @@ from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from workbench.decoding.cif import peaks
 from workbench.families.sanm.paraformer import (
     HIDDEN_PIECES,
-    LONGEST_TOKEN_FRAMES,
+    MAX_TOKEN_FRAMES,
     PEAK,
     ParaformerOptions,
     join_pieces,
@@ -191,7 +191,7 @@ def test_token_times_equal_those_of_the_original(pair: Pair, seconds: float, mon
     ((chars, times),) = calls
     assert len(chars) == len(times) > 5
     if not upsampled:
-        longest = LONGEST_TOKEN_FRAMES * 60
+        longest = MAX_TOKEN_FRAMES * 60
         ends = [max(start, 0) for start, _ in times]
         times = [(max(before, end - longest), end) for before, end in pairwise([0, *ends])]
     expected = [(char, *span) for char, span in zip(chars, times, strict=True) if char not in HIDDEN_PIECES]

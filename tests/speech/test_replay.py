@@ -144,7 +144,7 @@ def test_untrusted_replay_file_raises_one_line_error(name: str) -> None:
 
 def test_replay_size_limits_are_checked_before_unpacking(monkeypatch: pytest.MonkeyPatch) -> None:
     content = write_bundle(chat(), SOUNDS, {})
-    for name, bound in (("LARGEST_FILE", 100), ("LARGEST_CONTENT", 100), ("MAX_FILES", 2)):
+    for name, bound in (("MAX_FILE_BYTES", 100), ("MAX_CONTENT_BYTES", 100), ("MAX_FILES", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(replay, name, bound)
             with pytest.raises(BadInput, match="at most"):

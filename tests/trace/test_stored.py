@@ -247,7 +247,7 @@ def test_arrays_with_oversized_shapes_are_refused_without_allocating(
     with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
         archive.writestr("a.npy", npy_header((1 << 50,)))
     assert_refused(tmp_path / "t.npz", "'a.npy' of t.npz is truncated: its shape (1125899906842624,)")
-    monkeypatch.setattr(stored, "LARGEST_ARRAY", 1000)
+    monkeypatch.setattr(stored, "MAX_ARRAY_BYTES", 1000)
     np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(1000))
     assert_refused(tmp_path / "bomb.npz", "'a.npy' of bomb.npz is 8000 bytes large; expected at most 1000")
 

@@ -16,7 +16,7 @@ from workbench.formats.other_files import other_kind
 HEAD_BYTES = 4096
 NO_SOUND = "matches no streams"  # in the report of ffmpeg on a file without sound
 EXPECTED = "expected WAV, FLAC, MP3, OGG, M4A or another sound file"
-LOWEST_RATE, HIGHEST_RATE = 1_000, 1_000_000  # Hz; a rate outside comes from a broken header
+MIN_RATE, MAX_RATE = 1_000, 1_000_000  # Hz; a rate outside comes from a broken header
 
 # First bytes of audio containers.
 _CONTAINERS = (
@@ -48,10 +48,8 @@ def is_address(path: Path) -> bool:
 
 def check_rate(name: str, rate: int) -> None:
     """Raises `BadInput` for a sample rate in Hz that no recording has."""
-    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
-        raise BadInput(
-            f"{name} states a sample rate of {rate} Hz, where {LOWEST_RATE} to {HIGHEST_RATE} Hz are expected"
-        )
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise BadInput(f"{name} states a sample rate of {rate} Hz, where {MIN_RATE} to {MAX_RATE} Hz are expected")
 
 
 def no_samples_error(name: str) -> BadInput:
@@ -108,8 +106,8 @@ def _wav_reason(head: bytes) -> str:
     codec, channels, rate, _, _, bits = struct.unpack("<HHIIHH", head[at + 8 : at + 24])
     if not channels or channels > 1024:
         return f"its WAV header states {channels} channels"
-    if not LOWEST_RATE <= rate <= HIGHEST_RATE:
-        return f"its WAV header states a sample rate of {rate} Hz, where {LOWEST_RATE} to {HIGHEST_RATE} Hz are usual"
+    if not MIN_RATE <= rate <= MAX_RATE:
+        return f"its WAV header states a sample rate of {rate} Hz, where {MIN_RATE} to {MAX_RATE} Hz are usual"
     if codec in (1, 3) and bits not in (8, 16, 24, 32, 64):
         return f"its WAV header states {bits} bits a sample"
     return damaged if codec in (1, 3) else f"its WAV header states a coding (number {codec:#06x}) that is not known"

@@ -26,7 +26,7 @@ from workbench.system.tempdirs import nameless_file
 if TYPE_CHECKING:
     import soundfile
 
-LONGEST_SECONDS = 12 * 3600.0  # of a recording; what comes after is not shown
+MAX_SECONDS = 12 * 3600.0  # of a recording; what comes after is not shown
 MAX_DECODED = 1 << 30  # bytes of the temporary file of a recording that libsndfile does not read
 _OVERLAP = {"VORBIS": 8192}  # by subtype: samples after a seek that are wrong, as they lack the block before
 _EXACT = ("PCM_16", "PCM_U8", "PCM_S8", "ULAW", "ALAW")  # subtypes that int16 holds without loss
@@ -84,7 +84,7 @@ class _Seekable:
         self._lock = threading.Lock()
         self._exact = file.subtype in _EXACT and file.channels == 1
         self.rate = int(file.samplerate)
-        self.frames = min(int(file.frames), round(LONGEST_SECONDS * self.rate))
+        self.frames = min(int(file.frames), round(MAX_SECONDS * self.rate))
         self.notes = (*notes, *_cut(file.frames, self.frames, self.rate))
 
     def read(self, first: int, count: int) -> np.ndarray:
@@ -128,7 +128,7 @@ class _Decoded:
         blocks, self.rate, close = blocks_of(path)
         self._file = nameless_file()
         self.frames = 0
-        largest = min(round(LONGEST_SECONDS * self.rate), MAX_DECODED // 2)
+        largest = min(round(MAX_SECONDS * self.rate), MAX_DECODED // 2)
         self.notes: tuple[str, ...] = ()
         try:
             for block in blocks:

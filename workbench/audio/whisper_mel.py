@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
 
-HIGHEST = 8000.0  # Hz, where the last mel band ends
+MAX_HERTZ = 8000.0  # Hz, where the last mel band ends
 FLOOR = 1e-10  # of a band's energy
 RANGE = 8.0  # decades below the loudest value, which are kept
 LINEAR_HZ, LINEAR_MEL = 1000.0, 15.0  # Slaney's scale is linear up to here, logarithmic above
@@ -52,7 +52,7 @@ class WhisperMel:
 @cache
 def mel_bank(bins: int, window: int) -> np.ndarray:
     """Returns triangular filters [window // 2 + 1, bins] on Slaney's mel scale, each of the same area."""
-    edges = _hertz(np.linspace(0.0, _mel(HIGHEST), bins + 2))
+    edges = _hertz(np.linspace(0.0, _mel(MAX_HERTZ), bins + 2))
     frequencies = np.linspace(0, SAMPLE_RATE // 2, window // 2 + 1)
     distances = edges[None, :] - frequencies[:, None]
     rising = -distances[:, :-2] / np.diff(edges)[:-1]

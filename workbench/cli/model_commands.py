@@ -11,7 +11,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import check_value, option, option_specs
 from workbench.core.packages import TRAINING, check_packages
 from workbench.core.settings import check_setting
-from workbench.decoding.generation import LARGEST_SEED
+from workbench.decoding.generation import MAX_SEED
 from workbench.registry.registry import Registry
 
 Say = Callable[[str], None]
@@ -28,7 +28,7 @@ class Training:
         above=0.0,
         maximum=100.0,  # the shipped demos train for about an hour, so this takes days
     )
-    seed: int = option(0, "seed of the training strings and of the weights", minimum=0, maximum=LARGEST_SEED)
+    seed: int = option(0, "seed of the training strings and of the weights", minimum=0, maximum=MAX_SEED)
 
 
 def convert_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:

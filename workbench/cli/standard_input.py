@@ -12,7 +12,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
 DASH = "-"
-LARGEST_BYTES = 4 << 30  # as much as a WAV file can hold; a pipe may be endless, and its bytes go to the disk
+MAX_BYTES = 4 << 30  # as much as a WAV file can hold; a pipe may be endless, and its bytes go to the disk
 _PIECE = 1 << 20
 _EXAMPLE = "cat talk.wav | workbench transcribe - --model M"
 
@@ -64,9 +64,9 @@ def _keep(place: Path) -> None:
         with place.open("wb") as file:
             while piece := sys.stdin.buffer.read(_PIECE):
                 size += len(piece)
-                if size > LARGEST_BYTES:
+                if size > MAX_BYTES:
                     raise BadInput(
-                        f"standard input holds more than {LARGEST_BYTES >> 30} GB; expected a recording that fits, or "
+                        f"standard input holds more than {MAX_BYTES >> 30} GB; expected a recording that fits, or "
                         "its file"
                     )
                 file.write(piece)

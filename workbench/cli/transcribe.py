@@ -25,7 +25,7 @@ from workbench.registry.handle import OpenSession
 from workbench.session.values import Event, Partial, Progress, Transcript
 from workbench.text.scripts import clipped, display_width
 
-SHORTEST = 12  # least columns for the growing text beside the name of its recording
+MIN_TEXT_COLUMNS = 12  # least columns for the growing text beside the name of its recording
 
 Result = tuple[int, Transcript | BadInput | SessionDied]
 Opened = Callable[[], AbstractContextManager[tuple[OpenSession, dict[str, Any]]]]
@@ -134,7 +134,7 @@ class ProgressLine:
         """Replaces the line with the beginning of `text` and the end of `growing`, as far as they fit."""
         if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
             width = shutil.get_terminal_size().columns - 1  # a full line would wrap
-            start = clipped(_on_one_line(text), max(width - SHORTEST, SHORTEST) if growing else width)
+            start = clipped(_on_one_line(text), max(width - MIN_TEXT_COLUMNS, MIN_TEXT_COLUMNS) if growing else width)
             end = clipped(_on_one_line(growing), width - display_width(start), keep_end=True)
             print(f"\r\x1b[K{start}{end}", end="", file=sys.stderr, flush=True)
             self.shown = True

@@ -29,7 +29,7 @@ LANGUAGE_FILES = (
     "chat_template*",
     "*.jinja",
 )
-LARGEST_FILE = 64 << 20  # bytes; the tokenizer of a large language model has a sixth of that
+MAX_FILE_BYTES = 64 << 20  # bytes; the tokenizer of a large language model has a sixth of that
 
 
 def small_files(directory: Path, patterns: Iterable[str], folder: str = "") -> dict[str, Path]:
@@ -82,7 +82,7 @@ def _read(path: Path) -> bytes:
     place = name_in_folder(path)
     try:
         size = path.stat().st_size
-        if size > LARGEST_FILE:
+        if size > MAX_FILE_BYTES:
             raise BadInput(f"{place} is {size / 1e6:.0f} MB long, which is too much for a file of text beside weights")
         return path.read_bytes()
     except OSError as error:

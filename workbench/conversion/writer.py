@@ -24,7 +24,7 @@ from workbench.system.atomic_files import check_place, check_room, explained_fil
 CHUNK_VALUES = 1 << 20  # values read, quantised and written at a time: 4 MiB in float32
 MAX_WHOLE = (1 << 32) - 1  # whole numbers are stored in 32 bits
 MAX_FLOAT = float(np.finfo(np.float32).max)
-MOST = {"f32": MAX_FLOAT, "bf16": 255 * 2.0**120}  # the largest numbers of the types that are not halves
+MAX_VALUES = {"f32": MAX_FLOAT, "bf16": 255 * 2.0**120}  # the largest numbers of the types that are not halves
 
 
 def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnProgress | None = None) -> list[Path]:
@@ -164,6 +164,6 @@ def _check_values(values: np.ndarray, stored: str, name: str) -> None:
     largest = float(np.abs(values).max(initial=0.0))
     if not math.isfinite(largest):
         raise BadInput(f"tensor {name} holds values that are not finite (NaN or infinity); expected numbers")
-    if largest > MOST.get(stored, MAX_HALF):
-        larger = " or ".join(each for each, most in MOST.items() if largest <= most)
+    if largest > MAX_VALUES.get(stored, MAX_HALF):
+        larger = " or ".join(each for each, most in MAX_VALUES.items() if largest <= most)
         raise BadInput(f"tensor {name} holds {largest:g}, which is beyond {stored}; convert to {larger} instead")

@@ -48,9 +48,9 @@ def option(
     return field(default=default, metadata={**texts, **limits})
 
 
-LONGEST_SEGMENT_SECONDS = 600.0  # attention over ten minutes takes gigabytes, and grows with the square of the time
+MAX_SEGMENT_SECONDS = 600.0  # attention over ten minutes takes gigabytes, and grows with the square of the time
 FULL_SCALE = 32768.0  # of int16 samples; a larger dither drowns the recording
-LONGEST_SILENCE_MS = 60_000  # a minute; a longer silence would hardly ever end a segment
+MAX_SILENCE_MS = 60_000  # a minute; a longer silence would hardly ever end a segment
 MAX_BATCH_SIZE = 512  # segments in one batch; more fill the memory before they fill any processor
 MAX_TOKENS = 1 << 20  # longer than the context of any model here; each model checks its own context as well
 
@@ -68,14 +68,14 @@ class ListeningOptions:
         30.0,
         "longest segment in seconds; the model's card may name less",
         minimum=1.0,
-        maximum=LONGEST_SEGMENT_SECONDS,
+        maximum=MAX_SEGMENT_SECONDS,
     )
     end_silence_ms: int | None = option(
         None,
         "for an FSMN-VAD: silence in ms that ends a segment of speech (default: 800; 0: 2000 at first, less in long "
         "segments)",
         minimum=0,
-        maximum=LONGEST_SILENCE_MS,
+        maximum=MAX_SILENCE_MS,
     )
     dither: float = option(
         0.0,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 from workbench.core.errors import BadInput
 from workbench.core.options import option
-from workbench.decoding.ctc_beam.options import LARGEST_BEAM, SearchOptions
+from workbench.decoding.ctc_beam.options import MAX_BEAM_SIZE, SearchOptions
 
 BEAM_SIZE = SearchOptions.beam_size
 NEURAL_RUNTIMES = ("pytorch", "gguf", "vllm")
@@ -57,7 +57,7 @@ class CtcHeadOptions(CtcBeamOptions):
         f"hypotheses that the CTC beam search follows (0: no search; {BEAM_SIZE} if other options of the beam "
         "search are set)",
         smallest=1,
-        maximum=LARGEST_BEAM,
+        maximum=MAX_BEAM_SIZE,
     )
 
     @property

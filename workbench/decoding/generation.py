@@ -11,10 +11,10 @@ from workbench.core.options import MAX_TOKENS, option
 
 ENDED = -1  # the token of a row of a batch that has ended
 MAX_BEAMS = 64  # each beam stores its own keys and values, so memory grows with their number; papers use 5 to 20
-COLDEST = 0.01  # below it, scores divided by the temperature overflow in float16, and the result is that of 0
-HOTTEST = 100.0  # here all tokens are practically equally likely
+MIN_TEMPERATURE = 0.01  # below it, scores divided by the temperature overflow in float16, and the result is that of 0
+MAX_TEMPERATURE = 100.0  # here all tokens are practically equally likely
 MAX_PENALTY = 100.0  # a much smaller value already prevents every repetition
-LARGEST_SEED = (1 << 53) - 1  # JSON and browsers store whole numbers exactly up to this one
+MAX_SEED = (1 << 53) - 1  # JSON and browsers store whole numbers exactly up to this one
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class GenerationOptions:
     )
     min_new_tokens: int = option(0, "the text does not end before this many tokens", minimum=0, maximum=MAX_TOKENS)
     temperature: float = option(
-        0.0, "0 takes the likeliest token; a higher value samples", smallest=COLDEST, maximum=HOTTEST
+        0.0, "0 takes the likeliest token; a higher value samples", smallest=MIN_TEMPERATURE, maximum=MAX_TEMPERATURE
     )
     top_k: int = option(0, "sample from this many likeliest tokens; 0 samples from all", minimum=0, maximum=MAX_TOKENS)
     top_p: float = option(
@@ -35,7 +35,7 @@ class GenerationOptions:
     repetition_penalty: float = option(
         1.0, "divides the scores of tokens that were generated before; 1 is off", minimum=0.01, maximum=MAX_PENALTY
     )
-    seed: int = option(0, "seed of the sampling", minimum=0, maximum=LARGEST_SEED)
+    seed: int = option(0, "seed of the sampling", minimum=0, maximum=MAX_SEED)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from workbench.core.phrases import counted
 
 DRAWS = 2000
 SEED = 20  # of the draws: the same lists give the same interval
-FEWEST_RECORDINGS = 5  # of fewer, the draws are too much alike for an interval
+MIN_RECORDINGS = 5  # of fewer, the draws are too much alike for an interval
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ class WeightSweep:
     def doubt(self) -> str:
         """A sentence that says why the set is too small to choose weights with; empty if it is large enough.
 
-        It is too small with fewer than `FEWEST_RECORDINGS`, or if the bootstrap cannot tell the best pair from more
+        It is too small with fewer than `MIN_RECORDINGS`, or if the bootstrap cannot tell the best pair from more
         than half of all pairs although their rates differ.
         """
-        if self.recordings < FEWEST_RECORDINGS:
+        if self.recordings < MIN_RECORDINGS:
             recordings_text = counted(self.recordings, "recording")
-            return f"the set is too small: {recordings_text}, and the interval needs at least {FEWEST_RECORDINGS}"
+            return f"the set is too small: {recordings_text}, and the interval needs at least {MIN_RECORDINGS}"
         if self.errors.min() == self.errors.max():
             return "every pair of weights gives the same rate, so this set says nothing about them"
         share = float(self.indistinguishable.mean())

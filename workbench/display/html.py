@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.display.style import STYLE
 
-LONGEST_TEXT = 4000  # characters of one text; the value itself has all of them
+MAX_TEXT_CHARACTERS = 4000  # characters of one text; the value itself has all of them
 MAX_ROWS = 200  # of one table
 _VOID = ("img",)  # elements without an end
 
@@ -23,13 +23,13 @@ class Html(str):
 
 
 def escaped_text(value: Any) -> Html:
-    """Returns a value as text in HTML: escaped, at most `LONGEST_TEXT` characters, with its own text direction."""
+    """Returns a value as text in HTML: escaped, cut to `MAX_TEXT_CHARACTERS`, with its own text direction."""
     if isinstance(value, Html):
         return value
     text = str(value)
-    hidden = len(text) - LONGEST_TEXT
+    hidden = len(text) - MAX_TEXT_CHARACTERS
     if hidden > 0:
-        text = f"{text[:LONGEST_TEXT]}… (and {hidden} more characters)"
+        text = f"{text[:MAX_TEXT_CHARACTERS]}… (and {hidden} more characters)"
     return Html(f"<bdi>{_escaped(text)}</bdi>" if _has_direction(text) else _escaped(text))
 
 

@@ -14,8 +14,8 @@ from workbench.core.errors import BadInput
 from workbench.display.html import Html, card, element, facts, joined, table
 from workbench.display.pictures import picture
 
-HIGHEST_RATE = 2**31 - 1  # Hz that soundfile takes
-LARGEST_BYTES = 3 << 20  # of the WAV file in a player; one and a half minutes at 16 kHz
+MAX_RATE = 2**31 - 1  # Hz that soundfile takes
+MAX_BYTES = 3 << 20  # of the WAV file in a player; one and a half minutes at 16 kHz
 
 
 def wav_file(samples: np.ndarray, sample_rate: int) -> bytes:
@@ -28,10 +28,10 @@ def wav_file(samples: np.ndarray, sample_rate: int) -> bytes:
 
 
 def player(samples: np.ndarray, sample_rate: int, name: str = "the sound") -> Html:
-    """Returns an audio player with the samples [n] inside. If they need more than `LARGEST_BYTES`, it has the beginning
+    """Returns an audio player with the samples [n] inside. If they need more than `MAX_BYTES`, it has the beginning
     only, and a sentence below the player says so.
     """
-    limit = LARGEST_BYTES // 2
+    limit = MAX_BYTES // 2
     content = base64.b64encode(wav_file(samples[:limit], sample_rate)).decode("ascii")
     sound = element(
         "audio", controls="controls", preload="auto", aria_label=name, src=f"data:audio/wav;base64,{content}"
@@ -57,9 +57,9 @@ class Sound:
                 f"{self.name} has the shape {found.shape} and the type {found.dtype}; expected float [samples]"
             )
         rate: Any = self.sample_rate
-        if isinstance(rate, bool) or not isinstance(rate, (int, np.integer)) or not 0 < rate <= HIGHEST_RATE:
+        if isinstance(rate, bool) or not isinstance(rate, (int, np.integer)) or not 0 < rate <= MAX_RATE:
             raise BadInput(
-                f"{self.name} has a sample rate of {rate!r:.40}; expected a whole number of Hz from 1 to {HIGHEST_RATE}"
+                f"{self.name} has a sample rate of {rate!r:.40}; expected a whole number of Hz from 1 to {MAX_RATE}"
             )
         object.__setattr__(self, "samples", np.nan_to_num(found.astype(np.float32)))
 

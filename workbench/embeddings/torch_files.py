@@ -21,7 +21,7 @@ from workbench.core.errors import BadInput
 from workbench.embeddings.archive import Archive
 from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
 from workbench.embeddings.floats import FLOATS
-from workbench.embeddings.torch_pickle import LONGEST, TYPES, DescribedTensor, describe
+from workbench.embeddings.torch_pickle import MAX_DESCRIPTION_BYTES, TYPES, DescribedTensor, describe
 from workbench.formats.array_headers import check_shape
 
 _DESCRIPTION = re.compile(r"[^/]+/data\.pkl")
@@ -45,7 +45,7 @@ def open_pt(archive: Archive) -> Content:
     order = archive.read(f"{root}byteorder", 10) if f"{root}byteorder" in archive else b"little"
     if order not in _ORDERS:
         raise BadInput(f"{where} says that its bytes are in the order {order!r}; expected little or big")
-    content = describe(archive.read(f"{root}data.pkl", LONGEST + 1), where)
+    content = describe(archive.read(f"{root}data.pkl", MAX_DESCRIPTION_BYTES + 1), where)
     if isinstance(content, DescribedTensor):
         return Content("pt", {NAMELESS: _tensor(archive, root, content, _ORDERS[order], where)})
     tensors, ignored = {}, []

@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput, message_of
 
-LONGEST = 1_000_000  # bytes of a description; enough for five thousand tensors
+MAX_DESCRIPTION_BYTES = 1_000_000  # bytes of a description; enough for five thousand tensors
 
 TYPES: Mapping[str, int] = {
     "float32": 4,
@@ -107,8 +107,10 @@ def describe(pickle: bytes, where: str) -> DescribedTensor | dict[Any, Any]:
 
     Raises `BadInput` for anything else, and names it.
     """
-    if len(pickle) > LONGEST:
-        raise BadInput(f"{where} describes its tensors in {len(pickle)} bytes, more than {LONGEST}; {_EXPECTED}")
+    if len(pickle) > MAX_DESCRIPTION_BYTES:
+        raise BadInput(
+            f"{where} describes its tensors in {len(pickle)} bytes, more than {MAX_DESCRIPTION_BYTES}; {_EXPECTED}"
+        )
     found = _Interpreter(where).run(pickle)
     if isinstance(found, DescribedTensor | dict):
         return found

@@ -16,7 +16,7 @@ from workbench.evaluation.addresses import is_address, opened_address
 from workbench.formats.parquet_files import ParquetFile, parquet_errors, parquet_library
 
 PARQUET = ".parquet"
-LARGEST_PAGE = 1 << 30  # bytes; of a column with sound
+MAX_PAGE_BYTES = 1 << 30  # bytes; of a column with sound
 NAMES = ("audio", "sound", "speech", "recording", "wav", "flac", "mp3", "ogg", "opus", "m4a", "file")
 """Names of columns with the bytes of sound, the usual ones first; a column of bytes with a path may have any name."""
 
@@ -106,7 +106,7 @@ class SoundTable:
             group += 1
         if group != self._group or position < self._position:
             self._batches = iter(())  # frees the pages of the other group first
-            self._batches = self._parquet.batches(group, (self._column,), 1, LARGEST_PAGE)
+            self._batches = self._parquet.batches(group, (self._column,), 1, MAX_PAGE_BYTES)
             self._group, self._position = group, 0
         try:
             for batch in self._batches:

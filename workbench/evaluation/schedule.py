@@ -29,7 +29,7 @@ LIVES = 3  # workers that may end at one recording before it counts as failed
 STARTS = 5  # starts of a model that may fail in a row
 OUTAGES = 6  # the same for each server that cannot be reached
 PLACE_OUTAGES = 4  # the same for the places of recordings; a worker goes on if single recordings cannot be reached
-LONGEST_PAUSE = 30.0  # seconds before a server that failed is asked again
+MAX_PAUSE_SECONDS = 30.0  # seconds before a server that failed is asked again
 
 OnBeat = Callable[["EvaluationState"], None]
 
@@ -270,7 +270,7 @@ class Schedule:
         most_outages = OUTAGES * len(work.chosen.servers) or PLACE_OUTAGES
         if hopeless or cannot_start or work.outages >= most_outages:
             raise error
-        pause = min(2 * self._pause.get(worker.server, (0.0, 0.5))[1], LONGEST_PAUSE)
+        pause = min(2 * self._pause.get(worker.server, (0.0, 0.5))[1], MAX_PAUSE_SECONDS)
         self._pause[worker.server] = time.monotonic() + pause, pause
 
     # How far it is.

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, message_of
 
-LONGEST_HEADER = 64 << 20  # bytes of a safetensors header; enough for a hundred thousand tensors
+MAX_HEADER_BYTES = 64 << 20  # bytes of a safetensors header; enough for a hundred thousand tensors
 MAX_ARRAYS = 100_000
 MAX_AXES = 64  # of a numpy array
 
@@ -124,7 +124,7 @@ def read_tensor_header(
     size: int,
     where: str,
     types: Mapping[str, str] = TENSOR_TYPES,
-    longest: int = LONGEST_HEADER,
+    longest: int = MAX_HEADER_BYTES,
 ) -> tuple[dict[str, TensorPlace], dict[str, Any]]:
     """Returns the tensors of a safetensors file of `size` bytes by name, and its metadata.
 

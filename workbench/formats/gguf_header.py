@@ -23,14 +23,14 @@ from workbench.formats.weight_files import check_downloaded
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)  # the only difference is that version 3 may be big-endian
 DEFAULT_ALIGNMENT = 32
-LARGEST_ALIGNMENT = 1 << 16
+MAX_ALIGNMENT = 1 << 16
 
 # Limits far beyond any real file, so that a damaged or hostile one does not keep the reader busy.
 MAX_KEYS = 1 << 14
 MAX_TENSORS = 1 << 15
 MAX_TEXTS = 1 << 21  # sum over all arrays
-LONGEST_KEY = (1 << 16) - 1
-LONGEST_TENSOR_NAME = 64
+MAX_KEY_BYTES = (1 << 16) - 1
+MAX_TENSOR_NAME_BYTES = 64
 MAX_DIMENSIONS = 4
 
 _WINDOW = 1 << 20  # bytes read at a time
@@ -221,15 +221,15 @@ def _read(cursor: _Cursor, modified: int) -> Header:
             )
     values: dict[str, Any] = {}
     for number in range(keys):
-        key = cursor.text(LONGEST_KEY, f"the name of metadata key {number}")
+        key = cursor.text(MAX_KEY_BYTES, f"the name of metadata key {number}")
         if key in values:
             raise BadInput(f"{name} has the metadata key {_printable(key)} twice")
         values[key] = _value(cursor, f"the value of {_printable(key)}")
     _check_whole(values, name)
     alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)
-    if type(alignment) is not int or not 8 <= alignment <= LARGEST_ALIGNMENT or alignment & (alignment - 1):
+    if type(alignment) is not int or not 8 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
         raise BadInput(
-            f"general.alignment in {name} is {alignment!r:.80}; expected a power of two from 8 to {LARGEST_ALIGNMENT}"
+            f"general.alignment in {name} is {alignment!r:.80}; expected a power of two from 8 to {MAX_ALIGNMENT}"
         )
     return Header(values, _tensors(cursor, tensors, alignment), alignment, cursor.size, modified)
 
@@ -322,7 +322,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInf
 
 def _tensor(cursor: _Cursor, number: int, alignment: int) -> TensorInfo:
     file = cursor.name
-    name = cursor.text(LONGEST_TENSOR_NAME, f"the name of tensor {number}")
+    name = cursor.text(MAX_TENSOR_NAME_BYTES, f"the name of tensor {number}")
     what = f"tensor {_printable(name)}"
     dimensions = cursor.number(_U32, f"the number of dimensions of {what}")
     if dimensions > MAX_DIMENSIONS:

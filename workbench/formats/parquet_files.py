@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
-from workbench.formats.thrift_values import LONGEST, Struct, ThriftReader
+from workbench.formats.thrift_values import MAX_STRUCT_BYTES, Struct, ThriftReader
 
 NO_PYARROW = "Parquet files need pyarrow, which is not installed: pip install pyarrow"
 OLDEST = 18  # of pyarrow; long before it, a file could run code
@@ -160,7 +160,7 @@ def _footer(file: BinaryIO) -> tuple[Struct, int]:
     file.seek(max(0, size - 8))
     end = file.read(8)
     length = int.from_bytes(end[:4], "little")
-    if len(end) < 8 or end[4:] != MAGIC or not length <= min(LONGEST, size - 12):
+    if len(end) < 8 or end[4:] != MAGIC or not length <= min(MAX_STRUCT_BYTES, size - 12):
         raise ValueError("it has no footer that can be read; the file may be incomplete or encrypted")
     file.seek(size - 8 - length)
     return ThriftReader(io.BytesIO(file.read(length))).read_struct(), size

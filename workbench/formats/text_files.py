@@ -8,14 +8,14 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput, message_of
 
-LARGEST_TEXT = 1 << 30  # bytes
+MAX_TEXT_BYTES = 1 << 30  # bytes
 BLANKS = " \t\n\r\v\f"
 """The white space that separates words and tokens. Other spaces of Unicode may be part of one, as in ARPA files."""
 
 _WORD = re.compile(f"[^{BLANKS}]+")
 
 
-def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
+def read_text(path: Path, largest: int = MAX_TEXT_BYTES) -> str:
     """Returns the text of a UTF-8 file, without a byte order mark; lines end as they do in the file.
 
     Raises `BadInput` with a reason, such as "it is not UTF-8 text at byte 3", for a file that is missing or has more

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO
 
-LONGEST = 1 << 24  # bytes of a struct
+MAX_STRUCT_BYTES = 1 << 24  # bytes of a struct
 MAX_VALUES = 1 << 21  # in a struct
 DEEPEST = 32  # structs and lists inside each other
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
@@ -67,8 +67,8 @@ class ThriftReader:
 
     def _take(self, count: int) -> bytes:
         self.length += count
-        if self.length > LONGEST:
-            raise ValueError(f"a struct is longer than {LONGEST} bytes")
+        if self.length > MAX_STRUCT_BYTES:
+            raise ValueError(f"a struct is longer than {MAX_STRUCT_BYTES} bytes")
         found = self._file.read(count)
         if len(found) < count:
             raise ValueError("it ends inside a struct")

@@ -18,7 +18,7 @@ from workbench.audio.spans import Span, cap_spans, frame_levels
 BEGINS, GOES_ON = 0.5, 0.35  # probabilities of speech, as in `workbench.audio.silero`
 BEFORE = 0.4  # seconds of a segment before its speech
 TAIL_CHUNKS = 8  # of a segment after its speech: 0.256 s
-SHORTEST = 3  # chunks of speech that begin a segment: 96 ms
+MIN_SPEECH_CHUNKS = 3  # chunks of speech that begin a segment: 96 ms
 FORGET_CHUNKS = 250  # of silence, after which the network begins anew: 8 s
 OVERLONG = 2.0  # seconds beyond the longest segment that make it worth a cut
 
@@ -122,11 +122,11 @@ class Endpointer:
         self._speech_chunks = self._speech_chunks + 1 if is_speech else 0
         self._silent_chunks = 0 if is_speech else self._silent_chunks + 1
         if not self._speaking:
-            if self._speech_chunks >= SHORTEST:
+            if self._speech_chunks >= MIN_SPEECH_CHUNKS:
                 self._speaking = True
                 self._number += 1
             else:
-                self._drop(round(BEFORE * SAMPLE_RATE) + SHORTEST * CHUNK)
+                self._drop(round(BEFORE * SAMPLE_RATE) + MIN_SPEECH_CHUNKS * CHUNK)
                 if self._silent_chunks % FORGET_CHUNKS == FORGET_CHUNKS - 1:
                     self._network.forget()
             return []

@@ -18,7 +18,7 @@ STATUSES: Mapping[type[WorkbenchError], int] = {
 # The codes with which a websocket ends, by the status that a request would get, as in IANA's registry.
 CLOSE_CODES: Mapping[int, int] = {401: 3000, 403: 3003, 408: 3008, 429: 1013, 503: 1013}
 POLICY_VIOLATION, INTERNAL_ERROR = 1008, 1011  # for all other mistakes of a client, and faults of the server
-LONGEST_REASON = 123  # bytes (RFC 6455, 5.5)
+MAX_REASON_BYTES = 123  # bytes (RFC 6455, 5.5)
 INVALID, SERVER = "invalid_request_error", "server_error"  # OpenAI's types of errors
 
 
@@ -71,6 +71,6 @@ def close_code(status: int) -> int:
 def close_reason(sentence: str) -> str:
     """Returns the sentence, or as much of it as the end of a websocket may state."""
     content = sentence.encode()
-    if len(content) <= LONGEST_REASON:
+    if len(content) <= MAX_REASON_BYTES:
         return sentence
-    return content[: LONGEST_REASON - 3].decode(errors="ignore") + "…"
+    return content[: MAX_REASON_BYTES - 3].decode(errors="ignore") + "…"

@@ -13,7 +13,7 @@ from workbench.openai_api.sound_formats import PCM, formats
 OWN_FIELDS = ("model", "input", "voice", "response_format", "speed", "instructions", "stream_format")
 ROUTE_PCM = "pcm"  # what this route calls 16-bit samples without a header
 PCM_RATE = 24000  # Hz; OpenAI's clients play raw samples at this rate
-LONGEST_INPUT = 4096  # characters, as in OpenAI's API
+MAX_INPUT_CHARACTERS = 4096  # characters, as in OpenAI's API
 AUDIO, SSE = STREAMS = ("audio", "sse")
 NO_VOICE = ("", "default", "alloy")  # what clients send that must name one
 
@@ -41,8 +41,10 @@ def read_speech_request(body: Mapping[str, Any], options: Collection[str]) -> Sp
         if not isinstance(fields.get(name, ""), str):
             raise Refusal(f"{name} is {fields[name]!r:.80}; expected a text", name, "invalid_type")
     text = fields.get("input", "").strip()
-    if not text or len(text) > LONGEST_INPUT:
-        raise Refusal(f"input has {len(text)} characters; expected 1 to {LONGEST_INPUT}", "input", "invalid_value")
+    if not text or len(text) > MAX_INPUT_CHARACTERS:
+        raise Refusal(
+            f"input has {len(text)} characters; expected 1 to {MAX_INPUT_CHARACTERS}", "input", "invalid_value"
+        )
     speed = fields.get("speed", 1.0)
     if speed != 1 or isinstance(speed, bool):
         raise Refusal(f"speed is {speed!r:.80}, and the model has one pace; {LEAVE_OUT}", "speed", "unsupported_value")

@@ -8,7 +8,7 @@ from typing import Any
 from workbench.openai_api.errors import Refusal
 
 MAX_STOPS = 16
-LONGEST_STOP = 1000  # characters
+MAX_STOP_CHARACTERS = 1000  # characters
 
 
 def read_stops(value: Any, name: str = "stop") -> tuple[str, ...]:
@@ -18,9 +18,10 @@ def read_stops(value: Any, name: str = "stop") -> tuple[str, ...]:
         return ()
     if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
         raise Refusal(f"{name} is {value!r:.80}; expected a text or a list of texts", name, "invalid_type")
-    if len(found) > MAX_STOPS or any(len(each) > LONGEST_STOP for each in found):
+    if len(found) > MAX_STOPS or any(len(each) > MAX_STOP_CHARACTERS for each in found):
         raise Refusal(
-            f"{name} has {len(found)} texts; expected at most {MAX_STOPS}, of up to {LONGEST_STOP} characters", name
+            f"{name} has {len(found)} texts; expected at most {MAX_STOPS}, of up to {MAX_STOP_CHARACTERS} characters",
+            name,
         )
     return tuple(found)
 

@@ -23,7 +23,7 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 
 LANGUAGE_CONFIG = "Qwen3-demo/config.json"
-LONGEST_SECONDS = 120.0  # until a copy's weights are changed
+MAX_SECONDS = 120.0  # until a copy's weights are changed
 Plant = Callable[[Path], None]
 
 
@@ -71,7 +71,7 @@ def _set_json(file: str, place: tuple[str, ...], value: Any, checkpoint: Path) -
 def _silence(names: tuple[str, ...], checkpoint: Path) -> None:
     """Sets weights to zero in a separate process, because the caller's process does not import torch."""
     words = [sys.executable, "-P", "-m", "workbench.parity_lab.breaking", str(checkpoint / "model.pt"), *names]
-    result = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
+    result = subprocess.run(words, capture_output=True, text=True, timeout=MAX_SECONDS, check=False)
     if result.returncode:
         raise WorkbenchError(f"the fault could not be planted: {result.stderr.strip().splitlines()[-1:]}")
 

@@ -23,7 +23,7 @@ from workbench.text.scripts import clipped
 LISTS = (".txt", ".jsonl")
 TRACES = ("", ".safetensors", ".npz", ".zip")  # what a dump's name may end in; a folder has no suffix
 MAX_INPUTS = 10_000
-LONGEST_LIST = 64 << 20  # bytes
+MAX_LIST_BYTES = 64 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _is_list(argument: str) -> bool:
 
 def _listed(path: Path, reads_text: bool) -> Iterator[Input]:
     try:
-        lines = lines_of(read_text(path, LONGEST_LIST))
+        lines = lines_of(read_text(path, MAX_LIST_BYTES))
     except BadInput as error:
         raise BadInput(f"{path.name} cannot be read: {error}; expected a list of inputs in UTF-8") from error
     for number, line in enumerate(lines, 1):

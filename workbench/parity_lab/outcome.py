@@ -21,7 +21,7 @@ from workbench.text.scripts import clipped
 from workbench.trace.trace import Trace
 
 FORMAT = 1  # version of the JSON; it increases when a key changes its meaning
-LONGEST_SHOWN = 160  # most characters of a verdict in a notebook
+MAX_VERDICT_CHARACTERS = 160  # most characters of a verdict in a notebook
 EXIT_WITHIN, EXIT_BEYOND = 0, 1  # exit status, besides those of `BadInput` and `Unavailable`
 
 Status = Literal["within", "beyond", "unavailable", "unusable"]
@@ -68,7 +68,7 @@ class Outcome:
     no_weights: str = ""  # why they were not compared although it names one
 
     def __repr__(self) -> str:
-        return f"<Outcome of {self.name}: {self.status}, {clipped(self.sentence, LONGEST_SHOWN)}>"
+        return f"<Outcome of {self.name}: {self.status}, {clipped(self.sentence, MAX_VERDICT_CHARACTERS)}>"
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ WIDTH_INCHES = style.WIDTH_INCHES
 LEFT_INCHES = 1.1  # room for words at the vertical axis
 TITLE_INCHES, FOOT_INCHES = 0.3, 0.42  # above and below the axes of a panel
 HEIGHTS = {"lines": 1.0, "band": 0.9, "bars": 0.9, "marks": 0.3, "spans": 0.28, "points": 3.6}
-ROW_INCHES, SHORTEST, TALLEST = 0.16, 1.0, 4.5  # of images and tables
+ROW_INCHES, MIN_INCHES, MAX_INCHES = 0.16, 1.0, 4.5  # of images and tables
 SQUARE_INCHES = 3.4  # height of a matrix of layers or tokens
 SMALL_INCHES = 1.9  # height of each of several small images
 _MAX_TICKS = 40
@@ -55,7 +55,7 @@ class Panel:
         if layer.kind in ("image", "table"):
             rows = layer.values.shape[0] if layer.values.ndim else 1
             row_inches = ROW_INCHES * rows if layer.y.ticks or layer.kind == "table" else 1.6
-            return float(np.clip(row_inches, SHORTEST if layer.kind == "image" else 0.3, TALLEST))
+            return float(np.clip(row_inches, MIN_INCHES if layer.kind == "image" else 0.3, MAX_INCHES))
         return HEIGHTS[layer.kind]
 
 

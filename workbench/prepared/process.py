@@ -30,7 +30,7 @@ from workbench.prepared.kinds import READ_BY_HUB, Kind, unused_packages
 from workbench.system.forks import end_with, why_not_forkable
 from workbench.system.imports import hidden_packages
 
-LONGEST_MESSAGE = 1 << 20  # bytes
+MAX_MESSAGE_BYTES = 1 << 20  # bytes
 STATUS = struct.Struct("<i")
 READY = "ready"  # what it says after its imports; anything else is the reason why it cannot serve
 FILES = 3  # that come with an order
@@ -86,7 +86,7 @@ class Forks:
     def _receive(self) -> tuple[bytes, list[int]]:
         """Returns the next order with its files; nothing where the other end has hung up."""
         try:
-            data, files, _, _ = socket.recv_fds(self._control, LONGEST_MESSAGE, FILES, socket.MSG_CMSG_CLOEXEC)
+            data, files, _, _ = socket.recv_fds(self._control, MAX_MESSAGE_BYTES, FILES, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             return b"", []
         return data, files
@@ -167,7 +167,7 @@ def main() -> None:
     """Entry of the prepared process; the first argument is the number of the inherited socket."""
     before = dict(os.environ)
     control = socket.socket(fileno=int(sys.argv[1]))
-    data = control.recv(LONGEST_MESSAGE)
+    data = control.recv(MAX_MESSAGE_BYTES)
     if not data:
         return
     reason = import_all(pickle.loads(data))  # noqa: S301 (from the process that started this one)

@@ -35,7 +35,7 @@ WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights
 FLOAT_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # per value, by the type's name in safetensors files
 MIN_BYTES = min(FLOAT_BYTES.values())
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}  # per value at work
-LONGEST_HEADER = 100 << 20  # bytes; a file that claims more is damaged
+MAX_HEADER_BYTES = 100 << 20  # bytes; a file that claims more is damaged
 
 
 class MemoryBudget:
@@ -210,7 +210,7 @@ def _wider_by(path: Path, width: int) -> int:
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
-            tensors = json.loads(file.read(length)) if length <= LONGEST_HEADER else {}
+            tensors = json.loads(file.read(length)) if length <= MAX_HEADER_BYTES else {}
         known = [each for each in tensors.values() if isinstance(each, dict) and each.get("dtype") in FLOAT_BYTES]
         wider = sum(math.prod(each["shape"]) * (width - FLOAT_BYTES[each["dtype"]]) for each in known)
         size_bytes = path.stat().st_size

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from workbench.core.errors import BadInput
-from workbench.core.options import LONGEST_SEGMENT_SECONDS
+from workbench.core.options import MAX_SEGMENT_SECONDS
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import Server, check_setting
 from workbench.families import FAMILIES
@@ -312,7 +312,7 @@ def _is_megabytes(value: Any) -> bool:
 
 
 def _is_length(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value <= LONGEST_SEGMENT_SECONDS
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value <= MAX_SEGMENT_SECONDS
 
 
 _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -321,6 +321,6 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "runtimes": (_is_table_of_text, 'a sentence per runtime, such as { vllm = "why not" }'),
     "settings": (_is_table_of_tables, "a table per runtime, such as { vllm = { max_length = 4096 } }"),
     "megabytes": (_is_megabytes, f"a whole number of at most {MAX_MEGABYTES}"),
-    "longest_segment_seconds": (_is_length, f"a number of seconds from 1 to {LONGEST_SEGMENT_SECONDS:g}"),
+    "longest_segment_seconds": (_is_length, f"a number of seconds from 1 to {MAX_SEGMENT_SECONDS:g}"),
     "visitors": (lambda value: isinstance(value, bool), "true or false"),
 }

@@ -25,7 +25,7 @@ HUB_FILES = ["*.yaml", "*.json", "*.jinja", "*.mvn", "*.model", "*.tiktoken", "*
 SHARDS = "model.safetensors.index.json"  # names the file of each tensor
 
 ANSWER_SECONDS = 5.0  # how long the hub may take to answer a question
-LONGEST_SHOWN = 200  # characters of a path in a message
+MAX_PATH_CHARACTERS = 200  # characters of a path in a message
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -101,7 +101,7 @@ def _open_once(place: str) -> None:
 
 def _clipped(place: str) -> str:
     """Returns a path, shortened to fit into a sentence."""
-    return place if len(place) <= LONGEST_SHOWN else f"{place[:LONGEST_SHOWN]}... ({len(place)} characters)"
+    return place if len(place) <= MAX_PATH_CHARACTERS else f"{place[:MAX_PATH_CHARACTERS]}... ({len(place)} characters)"
 
 
 def why_not_here(card: Card) -> str | None:

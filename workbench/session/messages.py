@@ -28,7 +28,7 @@ from workbench.session.values import AudioSource
 
 ROLES = ("system", "user", "assistant")
 KINDS = ("text", "audio", "input_audio")
-LARGEST_BYTES = 256 << 20  # of a recording inside a message; a longer one belongs in a file
+MAX_RECORDING_BYTES = 256 << 20  # of a recording inside a message; a longer one belongs in a file
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,8 @@ def _encoded(value: Any, where: str) -> AudioFile:
     data, ending = value["data"], value["format"]
     if not isinstance(data, str) or not isinstance(ending, str) or not ending.isalnum() or len(ending) > 8:
         raise BadInput(f'{where}: expected "data" of input_audio as base64, and "format" such as wav or mp3')
-    if len(data) > LARGEST_BYTES * 4 // 3 + 4:
-        raise BadInput(f"{where}: its recording is larger than {LARGEST_BYTES >> 20} MB; expected a shorter one")
+    if len(data) > MAX_RECORDING_BYTES * 4 // 3 + 4:
+        raise BadInput(f"{where}: its recording is larger than {MAX_RECORDING_BYTES >> 20} MB; expected a shorter one")
     try:
         content = base64.b64decode("".join(data.split()), validate=True)  # base64 tools write lines
     except (binascii.Error, ValueError) as error:

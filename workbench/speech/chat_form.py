@@ -22,7 +22,7 @@ from workbench.core.errors import BadInput
 
 FORMAT = "speech-workbench-chat"
 MAX_TURNS, MAX_COLUMNS = 1000, 3
-LONGEST_TEXT = 1_000_000  # characters
+MAX_TEXT_CHARACTERS = 1_000_000  # characters
 FINISHES = ("stop", "length", "cancelled", "failed")
 
 
@@ -104,7 +104,7 @@ def _column(content: Any, where: str) -> dict[str, Any]:
     column = _object(content, where)
     options = _object(column.get("options"), f"{where}, options")
     for name, value in options.items():
-        if not isinstance(value, (str, int, float, bool, type(None))) or len(str(value)) > LONGEST_TEXT:
+        if not isinstance(value, (str, int, float, bool, type(None))) or len(str(value)) > MAX_TEXT_CHARACTERS:
             raise BadInput(f"{where} has the option {name!r:.40} with a value that is neither a text nor a number")
     return {
         "model": _text(column, "model", where),
@@ -156,7 +156,7 @@ def _list(content: Mapping[str, Any], name: str, where: str, limit: int) -> list
 
 def _text(content: Mapping[str, Any], name: str, where: str) -> str:
     value = content.get(name, "")
-    if not isinstance(value, str) or len(value) > LONGEST_TEXT:
+    if not isinstance(value, str) or len(value) > MAX_TEXT_CHARACTERS:
         raise BadInput(f"{where} has a {name} that is not a text or is too long")
     return value
 

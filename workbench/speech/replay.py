@@ -23,8 +23,8 @@ from workbench.core.errors import BadInput
 from workbench.formats.json_values import count_values
 from workbench.speech.chat_form import FORMAT, check_chat, numbered_sounds
 
-LARGEST_FILE = 64 << 20  # bytes of the zip file
-LARGEST_CONTENT = 256 << 20  # bytes of all that is inside, unpacked
+MAX_FILE_BYTES = 64 << 20  # bytes of the zip file
+MAX_CONTENT_BYTES = 256 << 20  # bytes of all that is inside, unpacked
 MAX_FILES = 1000
 MAX_VALUES = 1 << 21  # in the JSON of a conversation: the ids of an hour of speech
 CHAT, ABOUT = "chat.json", "README.txt"
@@ -150,8 +150,8 @@ def write_bundle(chat: Mapping[str, Any], sounds: Sequence[Sound], versions: Map
 
 def read_bundle(content: bytes) -> tuple[dict[str, Any], list[Sound]]:
     """Returns the conversation and the sounds of a zip file; raises `BadInput` that says what is wrong with it."""
-    if len(content) > LARGEST_FILE:
-        raise BadInput(f"the file has {len(content) >> 20} MB; a replay bundle has {LARGEST_FILE >> 20} MB at most")
+    if len(content) > MAX_FILE_BYTES:
+        raise BadInput(f"the file has {len(content) >> 20} MB; a replay bundle has {MAX_FILE_BYTES >> 20} MB at most")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = _names(archive)
@@ -176,9 +176,9 @@ def _names(archive: zipfile.ZipFile) -> list[str]:
     if len(entries) > MAX_FILES:
         raise BadInput(f"the zip file holds {len(entries)} files; a replay bundle has {MAX_FILES} at most")
     size = sum(entry.file_size for entry in entries)
-    if size > LARGEST_CONTENT:
+    if size > MAX_CONTENT_BYTES:
         raise BadInput(
-            f"the zip file unpacks to {size >> 20} MB; a replay bundle has {LARGEST_CONTENT >> 20} MB at most"
+            f"the zip file unpacks to {size >> 20} MB; a replay bundle has {MAX_CONTENT_BYTES >> 20} MB at most"
         )
     names = [entry.filename for entry in entries if not entry.is_dir()]  # programs that zip again add the folder
     unexpected = [name for name in names if name not in (CHAT, ABOUT) and not SOUND.fullmatch(name)]

@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 
 PREFIX = "workbench-"
 OWNER = ".started"  # a file in such a folder: the id of the process that made it, and its mark
-LONGEST_PLACE = 40  # characters; the path of a Unix socket in such a folder is limited to about a hundred
+MAX_FOLDER_CHARACTERS = 40  # characters; the path of a Unix socket in such a folder is limited to about a hundred
 DISTINCT = 10  # characters; a name this long is unique in practice
 SHARED_MEMORY = Path("/dev/shm")  # where Linux shows shared memory as files
 
@@ -20,7 +20,7 @@ SHARED_MEMORY = Path("/dev/shm")  # where Linux shows shared memory as files
 def make_tempdir() -> Path:
     """Returns a new private folder with a short name."""
     place = tempfile.gettempdir()
-    short = len(place) <= LONGEST_PLACE or not Path("/tmp").is_dir()
+    short = len(place) <= MAX_FOLDER_CHARACTERS or not Path("/tmp").is_dir()
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place if short else "/tmp"))
     with contextlib.suppress(OSError):  # a full disk; the code that needs the folder reports it
         (folder / OWNER).write_text(f"{os.getpid()} {start_mark(os.getpid())}")

@@ -18,7 +18,7 @@ from workbench.text.scripts import display_width, mixed_units
 
 LINE_COLUMNS = 42
 LINES = 2
-LONGEST_SECONDS = 7.0
+MAX_SECONDS = 7.0
 LINGER_SECONDS = 1.0  # a cue stays visible this long into a pause, so that pauses between words do not flicker
 MOMENT_SECONDS = 0.5  # the duration of a cue with equal times, which players would not show otherwise
 PAUSE_SECONDS = 0.3  # a silence long enough for a cut
@@ -104,7 +104,7 @@ def _segment_cues(segment: Segment) -> list[Cue]:
     atoms = atoms_of(segment)
     if not atoms:
         return []
-    if segment.end - segment.start <= LONGEST_SECONDS and _fitting(atoms) == len(atoms):
+    if segment.end - segment.start <= MAX_SECONDS and _fitting(atoms) == len(atoms):
         return [Cue(_ms(segment.start), _ms(segment.end), _lines(atoms))]
     groups: list[Sequence[Atom]] = []
     at, columns_left = 0, _columns(atoms)
@@ -116,7 +116,7 @@ def _segment_cues(segment: Segment) -> list[Cue]:
     for index, group in enumerate(groups):
         last = index + 1 == len(groups)
         until = segment.end if last else min(groups[index + 1][0].start, group[-1].end + LINGER_SECONDS)
-        end = min(until, group[0].start + LONGEST_SECONDS)
+        end = min(until, group[0].start + MAX_SECONDS)
         cues_of_groups.append(Cue(_ms(group[0].start), _ms(end), _lines(group)))
     return cues_of_groups
 
@@ -197,7 +197,7 @@ def _fitting(atoms: Sequence[Atom]) -> int:
     for index, atom in enumerate(atoms):
         if index > first and _columns(atoms[first : index + 1]) > LINE_COLUMNS:
             lines, first = lines + 1, index
-        if index and (lines > LINES or atom.end - atoms[0].start > LONGEST_SECONDS):
+        if index and (lines > LINES or atom.end - atoms[0].start > MAX_SECONDS):
             return index
     return len(atoms)
 

@@ -18,7 +18,7 @@ from workbench.trace.order import kind_of
 MAX_READ = 64 << 20  # bytes of all stages whose values are read
 MAX_PICTURE = 16 << 20  # bytes of a stage that is drawn
 MAX_PICTURES = 4
-LONGEST_TEXT = 24  # characters of a stage that is a text
+MAX_TEXT_CHARACTERS = 24  # characters of a stage that is a text
 PICTURED = ("frontend.fbank", "encoder.output", "adaptor.output", "llm.norm", "logits")
 """Stages that are drawn if the trace has them, in this order."""
 
@@ -62,7 +62,7 @@ def _values(stage: str, array: np.ndarray, is_read: bool) -> tuple[Any, ...]:
         return (TableCell("not read", "quiet"), "", "", "")
     kind = kind_of(stage, array)
     if kind == "text":
-        return (clipped(str(array), LONGEST_TEXT), "", "", "")
+        return (clipped(str(array), MAX_TEXT_CHARACTERS), "", "", "")
     if array.dtype.kind not in "biuf" or not array.size:
         return ("", "", "", "")
     if array.dtype.kind != "f":

@@ -32,13 +32,13 @@ from workbench.trace.order import GROUPS
 
 Reader = Callable[[], np.ndarray]
 
-LARGEST_ARRAY = 4 << 30  # bytes; a stage of an hour of speech has a tenth of that
+MAX_ARRAY_BYTES = 4 << 30  # bytes; a stage of an hour of speech has a tenth of that
 FREELY_COMPRESSED_BYTES = (
     256 << 20
 )  # bytes of an array that an archive may compress at any ratio; it is unpacked in memory
 MAX_COMPRESSION = 100  # largest compression ratio of a larger array; numbers never reach it
 META = "meta.json"  # metadata beside .npy files
-LONGEST_META = 1 << 20  # bytes of that file
+MAX_META_BYTES = 1 << 20  # bytes of that file
 _EXPECTED = "expected a .safetensors or .npz file, or a directory or .zip of .npy files"
 
 
@@ -215,10 +215,10 @@ def _archive(path: Path, expected: str, json_names: tuple[str, ...]) -> Stored:
 
 def _meta(file: IO[bytes], path: Path) -> dict[str, Any]:
     """Returns the object in the JSON file beside the arrays of `path`."""
-    text = file.read(LONGEST_META + 1)
-    if len(text) > LONGEST_META:
+    text = file.read(MAX_META_BYTES + 1)
+    if len(text) > MAX_META_BYTES:
         raise BadInput(
-            f"{META} of {path.name} is longer than {LONGEST_META} bytes; expected dtype, input_digest and so on"
+            f"{META} of {path.name} is longer than {MAX_META_BYTES} bytes; expected dtype, input_digest and so on"
         )
     meta = read_json(text, f"{META} of {path.name}")
     if not isinstance(meta, dict):
@@ -289,7 +289,7 @@ def _header(file: IO[bytes], size: int, place: str) -> str:
         kind = "objects" if header.dtype.hasobject else str(header.dtype)
         hint = " (numpy has no bfloat16 and writes it so; convert it to float32)" if kind == "|V2" else ""
         raise BadInput(f"{place} holds {kind}{hint}; expected numbers or a string")
-    check_claim(header, size - file.tell(), LARGEST_ARRAY, place)
+    check_claim(header, size - file.tell(), MAX_ARRAY_BYTES, place)
     return header.dtype.name
 
 

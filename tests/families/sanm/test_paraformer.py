@@ -14,7 +14,7 @@ from tests.reference.checkpoints import ODD_PARAFORMER, write_paraformer
 from tests.support.tiny_checkpoints import change_config, noise, tiny_paraformer
 from workbench.core.errors import BadInput
 from workbench.families.sanm.paraformer import (
-    LONGEST_TOKEN_FRAMES,
+    MAX_TOKEN_FRAMES,
     ParaformerOptions,
     join_pieces,
     peak_times,
@@ -85,7 +85,7 @@ def test_token_times_are_computed_from_end_peaks() -> None:
     assert times == [
         (0.0, pytest.approx(1.5 * FRAME)),
         (pytest.approx(1.5 * FRAME), pytest.approx(6.5 * FRAME)),
-        (pytest.approx((28.5 - LONGEST_TOKEN_FRAMES) * FRAME), pytest.approx(28.5 * FRAME)),
+        (pytest.approx((28.5 - MAX_TOKEN_FRAMES) * FRAME), pytest.approx(28.5 * FRAME)),
     ]
 
 

@@ -164,7 +164,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[str, str]]] = {
 
 # All control characters but the tab and the line break; and those that turn the direction of what stands behind them.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-LONGEST_LINE, EACH_END = 4000, 500  # characters of a message, and of each end of a longer one
+MAX_MESSAGE_CHARACTERS, EACH_END = 4000, 500  # characters of a message, and of each end of a longer one
 
 
 def one_line(sentence: str) -> str:
@@ -179,7 +179,7 @@ def one_line(sentence: str) -> str:
 def short_line(sentence: str) -> str:
     """Returns the sentence on one line; a very long sentence keeps only its two ends."""
     line = one_line(sentence)
-    return line if len(line) <= LONGEST_LINE else f"{line[:EACH_END]} … {line[-EACH_END:]}"
+    return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[:EACH_END]} … {line[-EACH_END:]}"
 
 
 NUMBERS = ((int, "a whole number"), (float, "a number"))  # argparse would name the type of Python

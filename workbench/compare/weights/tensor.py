@@ -48,8 +48,8 @@ importance matrix.
 TERNARY, TERNARY_SHARE = "TQ", 0.505  # the same as a share like those in `SHARES`: these types round to -d, 0 or d
 _LEFT = 0.2  # largest cosine of the checkpoint's values with what a cause leaves of the file's, in types of few bits
 _NEGATIVE = (-1.2, -0.7)  # the factors that types of few bits make of -1
-SMALLEST = {"F16": 2.0**-24, "F32": 0.0, "F64": 0.0, "BF16": 0.0}
-SMALLEST_SCALE = 2.0**-17  # of a block, whose scale is in half precision, times its 127 steps
+MIN_POSITIVE = {"F16": 2.0**-24, "F32": 0.0, "F64": 0.0, "BF16": 0.0}
+MIN_BLOCK_SCALE = 2.0**-17  # of a block, whose scale is in half precision, times its 127 steps
 # An importance matrix makes single blocks of 3 to 6 bits much worse than their share in `SHARES`. So in these types a
 # factor must be clear, and a difference without a cause must be large.
 CLEAR_FACTOR = 0.4  # least distance from 1
@@ -81,7 +81,7 @@ def differs(own: np.ndarray, stored: np.ndarray, type_name: str) -> np.ndarray:
     if share is None:
         with np.errstate(all="ignore"):
             size, difference = (np.linalg.norm(each, axis=1, keepdims=True) for each in (own, stored - own))
-            wrong: np.ndarray = ~np.asarray(difference <= FEW_BITS * size + SMALLEST_SCALE * own.shape[1] ** 0.5)
+            wrong: np.ndarray = ~np.asarray(difference <= FEW_BITS * size + MIN_BLOCK_SCALE * own.shape[1] ** 0.5)
         if type_name.startswith(TERNARY):
             wrong &= _far_from_ternary(own, stored, type_name)
         return wrong
@@ -101,7 +101,7 @@ def _over_share(own: np.ndarray, stored: np.ndarray, type_name: str, share: floa
             most, difference = np.abs(own).max(axis=1, initial=0.0, keepdims=True), np.abs(stored - own)
         else:
             most, difference = (np.abs(each).reshape(len(own), -1, width).max(axis=2) for each in (own, stored - own))
-        return ~np.asarray(difference <= share * most + SMALLEST.get(type_name, SMALLEST_SCALE))
+        return ~np.asarray(difference <= share * most + MIN_POSITIVE.get(type_name, MIN_BLOCK_SCALE))
 
 
 def weight_difference(

@@ -35,7 +35,7 @@ from workbench.decoding.ctc_beam.rows import (
     WORDS,
     Rows,
 )
-from workbench.decoding.ctc_beam.selection import LOWEST
+from workbench.decoding.ctc_beam.selection import MIN_SCORE
 
 BREADTH, BREADTH_WITHOUT_LANGUAGE = 2, 3
 """How many pairs of hypothesis and token are extended, as a multiple of the beam's size; the acoustically best are.
@@ -115,7 +115,7 @@ class Extender:
 
     def cut(self, floor: np.ndarray) -> np.ndarray:
         """Returns the floors minus the most that language may add."""
-        return np.maximum(floor - self._knowledge.gain, LOWEST)
+        return np.maximum(floor - self._knowledge.gain, MIN_SCORE)
 
     def quiet(self, rows: Rows, progress: Progress, unextended: UnextendedRows, floor: np.ndarray) -> np.ndarray:
         """Returns for each next frame whether no new hypothesis can reach the floor, bool [unfinished]."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from workbench.core.options import option
 
-LARGEST_BEAM = 1 << 20
-LARGEST_WEIGHT = 1e6
+MAX_BEAM_SIZE = 1 << 20
+MAX_WEIGHT = 1e6
 
 
 def _weight(default: float, help: str) -> float:
-    weight: float = option(default, help, minimum=-LARGEST_WEIGHT, maximum=LARGEST_WEIGHT)
+    weight: float = option(default, help, minimum=-MAX_WEIGHT, maximum=MAX_WEIGHT)
     return weight
 
 
@@ -27,10 +27,10 @@ class SearchOptions:
     """
 
     beam_size: int = option(
-        64, "number of hypotheses that the search keeps after each frame", minimum=1, maximum=LARGEST_BEAM
+        64, "number of hypotheses that the search keeps after each frame", minimum=1, maximum=MAX_BEAM_SIZE
     )
     nbest: int = option(
-        1, "number of hypotheses in the result; the beam is at least as wide", minimum=1, maximum=LARGEST_BEAM
+        1, "number of hypotheses in the result; the beam is at least as wide", minimum=1, maximum=MAX_BEAM_SIZE
     )
     recombination: str = option(
         "sum", "acoustic score: sum over all alignments of the tokens, or the best alignment", ("sum", "max")
@@ -44,11 +44,11 @@ class SearchOptions:
         None,
         "number of likeliest tokens of a frame that may extend a hypothesis (default: all)",
         minimum=1,
-        maximum=LARGEST_BEAM,
+        maximum=MAX_BEAM_SIZE,
     )
     threshold: float | None = option(
         None,
         "drop hypotheses whose score is lower than the best by more than this (default: keep all)",
         minimum=0.0,
-        maximum=LARGEST_WEIGHT,
+        maximum=MAX_WEIGHT,
     )

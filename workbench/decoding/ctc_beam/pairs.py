@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from workbench.decoding.ctc_beam.selection import LOWEST
+from workbench.decoding.ctc_beam.selection import MIN_SCORE
 
 SAMPLED = 16  # one of so many tokens of a large vocabulary
 
@@ -44,7 +44,7 @@ def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, limit
         limit: the number of pairs that are needed for each utterance; the best are returned.
     """
     count, rows = base.shape
-    cut = np.maximum(cut, LOWEST)[:, None]
+    cut = np.maximum(cut, MIN_SCORE)[:, None]
     order = np.argsort(-base, axis=1, kind="stable")
     order += np.arange(0, count * rows, rows)[:, None]
     base = base.take(order)
@@ -83,7 +83,7 @@ def _best_tokens(log_probs: np.ndarray, minimum: np.ndarray, limit: int) -> tupl
     sample = log_probs[:, ::SAMPLED]
     rank = sample.shape[1] - 1 - 2 * limit // SAMPLED
     suggested = np.partition(sample, rank, axis=1)[:, rank : rank + 1]
-    minimum = np.maximum(minimum, LOWEST)
+    minimum = np.maximum(minimum, MIN_SCORE)
     places_reached, utterances, counts = _reaching(log_probs, np.maximum(minimum, suggested))
     is_short = (counts < limit)[:, None] & (minimum < suggested)
     if is_short.any():

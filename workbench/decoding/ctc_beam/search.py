@@ -33,7 +33,7 @@ from workbench.decoding.ctc_beam.rows import (
     WORD_STATE,
     Rows,
 )
-from workbench.decoding.ctc_beam.selection import LOWEST, Selection, choose, floor_of, surviving
+from workbench.decoding.ctc_beam.selection import MIN_SCORE, Selection, choose, floor_of, surviving
 from workbench.decoding.ctc_beam.word_extensions import WordExtender
 
 
@@ -105,12 +105,12 @@ class Search:
             unextended = self._stay(rows, progress)
             floor = floor_of(unextended.score, self._size, self._options.threshold)
             if not crowded:  # what cannot reach the floor is left out
-                rows.crowded[: progress.unfinished] |= running & (floor > LOWEST)
+                rows.crowded[: progress.unfinished] |= running & (floor > MIN_SCORE)
                 crowded = bool(rows.crowded.all())
             if observer is None:
                 is_quiet = self._quiet(rows, progress, unextended, floor)
             else:
-                floor[:], is_quiet = LOWEST, np.zeros(len(floor), dtype=bool)
+                floor[:], is_quiet = MIN_SCORE, np.zeros(len(floor), dtype=bool)
             advances, stopped = running & is_quiet, (running > is_quiet).nonzero()[0]
             has_changes = len(stopped) > 0 and len(stopped) >= self._patience * np.count_nonzero(running)
             if has_changes:

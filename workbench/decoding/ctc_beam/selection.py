@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LOWEST = float(np.finfo(np.float64).min)  # every possible score is at least this; an impossible one is -inf
+MIN_SCORE = float(np.finfo(np.float64).min)  # every possible score is at least this; an impossible one is -inf
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Selection:
 
 def slightly_below(bound: np.ndarray) -> np.ndarray:
     """Returns numbers a little below some bounds, because bounds and the numbers below them are rounded differently."""
-    return np.maximum(bound - 1e-9 * (1.0 + np.abs(bound)), LOWEST)
+    return np.maximum(bound - 1e-9 * (1.0 + np.abs(bound)), MIN_SCORE)
 
 
 def floor_of(scores: np.ndarray, size: int, threshold: float | None) -> np.ndarray:
@@ -42,7 +42,7 @@ def floor_of(scores: np.ndarray, size: int, threshold: float | None) -> np.ndarr
     """
     rows = scores.shape[1]
     if rows < size and threshold is None:
-        return np.full(len(scores), LOWEST)
+        return np.full(len(scores), MIN_SCORE)
     if rows < size:
         floor = np.full(len(scores), -np.inf)
     elif rows == size:
@@ -116,7 +116,7 @@ def _best(scores: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
         return scores > -np.inf, np.full(len(scores), -np.inf)
     ordered = np.sort(scores, axis=1)  # quicker than to part them, as they are few
     best_omitted, last_score = ordered[:, last - 1], ordered[:, last]
-    is_chosen = scores >= np.maximum(last_score, LOWEST)[:, None]
+    is_chosen = scores >= np.maximum(last_score, MIN_SCORE)[:, None]
     has_tie = (best_omitted == last_score) & (last_score > -np.inf)
     if has_tie.any():
         is_above = scores > last_score[:, None]

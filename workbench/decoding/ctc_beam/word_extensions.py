@@ -11,7 +11,7 @@ from workbench.decoding.ctc_beam.extensions import Extender, Frame
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
 from workbench.decoding.ctc_beam.pairs import Pairs, likely_pairs
 from workbench.decoding.ctc_beam.rows import HISTORY, LANGUAGE, LAST, MASS, PARENT, PREFIX, REACH, SPELLING
-from workbench.decoding.ctc_beam.selection import LOWEST
+from workbench.decoding.ctc_beam.selection import MIN_SCORE
 from workbench.decoding.ctc_beam.spelling import Spelling
 
 Reader = Callable[[Columns, Columns, np.ndarray], None]  # adds a word to columns
@@ -117,12 +117,12 @@ class WordExtender(Extender):
         limit, reach = frame.cut - frame.top, base
         if self._knowledge.bounded:
             limit, reach = frame.floor - frame.top, (frame.floats(MASS) + frame.floats(REACH)).reshape(base.shape)
-        inside = (~root & (reach >= np.maximum(limit, LOWEST)[:, None])).ravel().nonzero()[0]
+        inside = (~root & (reach >= np.maximum(limit, MIN_SCORE)[:, None])).ravel().nonzero()[0]
         positions, tokens, ahead = self._spelling.tokens(spelling.take(inside))
         rows = inside.take(positions)
         utterances = rows // capacity
         chances = frame.log_probs.take(utterances * self._vocabulary + tokens)
-        reaching = (base.take(rows) + chances + ahead >= np.maximum(frame.cut, LOWEST).take(utterances)).nonzero()[0]
+        reaching = (base.take(rows) + chances + ahead >= np.maximum(frame.cut, MIN_SCORE).take(utterances)).nonzero()[0]
         return Pairs(
             np.concatenate([word_starts.parents, rows.take(reaching)]),
             np.concatenate([word_starts.tokens, tokens.take(reaching)]),

@@ -16,7 +16,7 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
 from workbench.decoding.ngram.line_blocks import LineBlocks, open_lines
-from workbench.decoding.ngram.tables import HIGHEST_ORDER, Ngrams, NgramTables
+from workbench.decoding.ngram.tables import MAX_ORDER, Ngrams, NgramTables
 from workbench.formats.text_files import check_stored
 
 HEAD_LINES = 1000  # lines that are searched for \data\; pocketsphinx writes a comment before it
@@ -86,9 +86,9 @@ class _Reader:
                     f"counts the {int(match[1])}-grams", f"the {len(counts) + 1}-grams", self._lines.number
                 )
             counts.append(int(match[2]))
-        if not 1 <= len(counts) <= HIGHEST_ORDER:
+        if not 1 <= len(counts) <= MAX_ORDER:
             raise self._error(
-                f"ends the head of a model of order {len(counts)}", f"order 1 to {HIGHEST_ORDER}", self._lines.number
+                f"ends the head of a model of order {len(counts)}", f"order 1 to {MAX_ORDER}", self._lines.number
             )
         if not counts[0]:
             raise self._error("ends the head of a model without 1-grams", "at least one", self._lines.number)

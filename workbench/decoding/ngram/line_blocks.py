@@ -16,7 +16,7 @@ from pathlib import Path
 from workbench.core.errors import BadInput, message_of
 
 BLOCK = 1 << 20  # bytes that are read at a time
-LONGEST_LINE = 1 << 20  # bytes; a file with a longer line is not a text of lines
+MAX_LINE_BYTES = 1 << 20  # bytes; a file with a longer line is not a text of lines
 GZIP = b"\x1f\x8b"
 
 
@@ -81,9 +81,10 @@ class LineBlocks:
 
     def _fill(self) -> bool:
         """Reads on; returns False at the end of the file."""
-        if len(self._buffer) > LONGEST_LINE:
+        if len(self._buffer) > MAX_LINE_BYTES:
             raise BadInput(
-                f"line {self.number + 1} of {self._name} is longer than {LONGEST_LINE} bytes; expected a text of lines"
+                f"line {self.number + 1} of {self._name} is longer than {MAX_LINE_BYTES} bytes; expected a text of "
+                "lines"
             )
         pieces: list[bytes] = []
         size = 0

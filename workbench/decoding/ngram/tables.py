@@ -11,7 +11,7 @@ import numpy as np
 START, END = "<s>", "</s>"
 UNKNOWNS = ("<unk>", "<UNK>")
 """The names of the unknown word; the first that a model has counts."""
-HIGHEST_ORDER = 6
+MAX_ORDER = 6
 
 
 @dataclass(frozen=True)

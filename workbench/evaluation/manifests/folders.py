@@ -24,11 +24,11 @@ from workbench.evaluation.manifests.found import (
     with_slashes,
 )
 from workbench.evaluation.manifests.layouts import TRANSCRIPT_LISTS, TranscriptList, aishell, stm, vctk
-from workbench.evaluation.manifests.listing import LONGEST, Listing, composed, content_of, listing_of
+from workbench.evaluation.manifests.listing import MAX_LINE_BYTES, Listing, composed, content_of, listing_of
 from workbench.evaluation.manifests.named_values import are_labels, decoded_lines, named_values
 from workbench.evaluation.manifests.parquet import is_parquet, parquet_rows
 from workbench.evaluation.places import ARCHIVES
-from workbench.formats.text_files import LARGEST_TEXT
+from workbench.formats.text_files import MAX_TEXT_BYTES
 
 LIBRITTS = ".normalized.txt"
 TRANSCRIPTS = (LIBRITTS, ".txt", ".lab")  # endings of a transcript beside its recording, the best first
@@ -141,7 +141,7 @@ def _beside(listing: Listing, names: Mapping[str, str], name: str, stem: str) ->
 
 
 def _max_bytes(name: str) -> int:
-    return LARGEST_TEXT if is_transcript_list(name) else LONGEST
+    return MAX_TEXT_BYTES if is_transcript_list(name) else MAX_LINE_BYTES
 
 
 def is_transcript_list(name: str) -> bool:

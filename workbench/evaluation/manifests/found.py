@@ -46,9 +46,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 TABLES = (".csv", ".tsv")  # endings of lists; .gz may follow
 OBJECTS = (".jsonl", ".json", ".ndjson", ".manifest", ".list")  # the last is WeNet's
 ARROW = ".arrow"  # ending of Hugging Face's tables that are not read
-LONGEST_ID = 300  # characters
-LONGEST_TEXT = 1_000_000
-LONGEST_SECONDS = 10_000_000
+MAX_ID_CHARACTERS = 300  # characters
+MAX_TEXT_CHARACTERS = 1_000_000
+MAX_SECONDS = 10_000_000
 DEEPEST = 50  # levels of lists and objects in a column
 
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # characters that no text has
@@ -196,8 +196,8 @@ def _utterance(row: ManifestRow, root: str) -> Utterance:
         raise UnusableRow(f"its duration is {duration:g} s; expected more than 0")
     audio = relative_to(audio, root)
     name = _text(row, "id", "a name") or _name_of(audio) + (f"#{offset:g}" if offset else "")
-    if len(name) > LONGEST_ID:
-        raise UnusableRow(f"its id has {len(name)} characters; expected at most {LONGEST_ID}")
+    if len(name) > MAX_ID_CHARACTERS:
+        raise UnusableRow(f"its id has {len(name)} characters; expected at most {MAX_ID_CHARACTERS}")
     channel = _channel(row.get("channel"))
     optional_texts = {each: _text(row, each, "a text") or None for each in ("language", "speaker", "noise")}
     return Utterance(
@@ -214,7 +214,7 @@ def relative_to(audio: str, root: str) -> str:
 
 def _name_of(audio: str) -> str:
     if "://" in audio:
-        return audio if len(audio) <= LONGEST_ID else without_query(audio)
+        return audio if len(audio) <= MAX_ID_CHARACTERS else without_query(audio)
     path = PurePosixPath(audio)
     return str(path.with_suffix("")) if path.suffix else audio
 
@@ -228,8 +228,8 @@ def _text(row: ManifestRow, name: str, expected: str) -> str:
         value = str(value)  # a speaker is often a number, and so is the text of a recording of digits
     if not isinstance(value, str):
         raise UnusableRow(f"its {name} is {value!r:.60}; expected {expected}")
-    if len(value) > LONGEST_TEXT:
-        raise UnusableRow(f"its {name} has {len(value)} characters; expected at most {LONGEST_TEXT}")
+    if len(value) > MAX_TEXT_CHARACTERS:
+        raise UnusableRow(f"its {name} has {len(value)} characters; expected at most {MAX_TEXT_CHARACTERS}")
     if _NO_TEXT.search(value):
         raise UnusableRow(f"its {name} {value!r:.60} holds characters that no text has; expected {expected}")
     return value if name in ("audio", "id") else value.strip()  # the name of a file may begin with a space
@@ -243,7 +243,7 @@ def _seconds(row: ManifestRow, name: str) -> float | None:
         number = float(value) if not isinstance(value, bool) else math.nan
     except (TypeError, ValueError):
         number = math.nan
-    if not (math.isfinite(number) and 0 <= number <= LONGEST_SECONDS):
+    if not (math.isfinite(number) and 0 <= number <= MAX_SECONDS):
         raise UnusableRow(f"its {name} is {value!r:.40}; expected a number of seconds, 0 or more")
     return number
 

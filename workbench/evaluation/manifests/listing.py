@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.core.errors import BadInput, message_of
-from workbench.evaluation.manifests.found import LONGEST_TEXT, no_corpus
+from workbench.evaluation.manifests.found import MAX_TEXT_CHARACTERS, no_corpus
 from workbench.evaluation.places import DAMAGE, needs_password
 from workbench.formats.tar_files import opened_tar
 from workbench.formats.zip_names import named_members
 from workbench.system.folders import files_below, is_system_file
 
 TEXTS = (".txt", ".lab", ".stm", ".csv")  # endings of files that `Listing.read` can read
-LONGEST = 4 * LONGEST_TEXT + 1  # bytes of the transcript of one recording
+MAX_LINE_BYTES = 4 * MAX_TEXT_CHARACTERS + 1  # bytes of the transcript of one recording
 
 MaxBytes = Callable[[str], int]
 """Returns how many bytes of a file are read, by its name."""

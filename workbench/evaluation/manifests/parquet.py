@@ -29,8 +29,8 @@ from workbench.evaluation.places import SOUNDS, place_of
 from workbench.formats.parquet_files import ParquetFile, parquet_errors, parquet_library
 
 BATCH = 256  # rows that are read at a time
-LARGEST_PAGE = 1 << 27  # bytes; of a column without sound
-LONGEST_NAME = 150  # characters of the name that a recording had as a file
+MAX_PAGE_BYTES = 1 << 27  # bytes; of a column without sound
+MAX_NAME_CHARACTERS = 150  # characters of the name that a recording had as a file
 MAX_NAMED = 12  # splits that an error names
 OF_A_PART = ("offset", "duration", "end", "channel")
 """In GigaSpeech and AMI, these columns say where somebody cut the sound out. The whole sound of a row counts."""
@@ -155,7 +155,9 @@ class _Table:
             audio = fields.get("audio") if self._path is None else path
             return {**fields, "audio": with_slashes(audio) if isinstance(audio, str) else audio}
         name = PurePosixPath(with_slashes(path or "")).name
-        is_name = PurePosixPath(name).suffix.lower() in SOUNDS and len(name) <= LONGEST_NAME and name.isprintable()
+        is_name = (
+            PurePosixPath(name).suffix.lower() in SOUNDS and len(name) <= MAX_NAME_CHARACTERS and name.isprintable()
+        )
         return {**fields, "audio": f"{self.name}/{number}" + (f"/{name}" if is_name else "")}
 
     def values(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -173,7 +175,7 @@ class _Table:
     def _batches(self, parquet: ParquetFile, columns: tuple[str, ...]) -> Iterator[Any]:
         texts = tuple(each for each in columns if each in self._texts or each == self._path)
         for group in range(len(parquet.groups)):
-            yield from parquet.batches(group, columns, BATCH, LARGEST_PAGE, texts)
+            yield from parquet.batches(group, columns, BATCH, MAX_PAGE_BYTES, texts)
 
 
 def _path_column(schema: Any, sound: str | None) -> str | None:

@@ -29,14 +29,14 @@ from workbench.evaluation.manifests.found import (
 )
 from workbench.evaluation.manifests.kaldi import KALDI, SEGMENTS, TEXT, kaldi_rows
 from workbench.evaluation.manifests.layouts import ljspeech, stm
-from workbench.evaluation.manifests.listing import LONGEST
+from workbench.evaluation.manifests.listing import MAX_LINE_BYTES
 from workbench.evaluation.manifests.parquet import file_rows
 from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
 from workbench.evaluation.parquet_sounds import PARQUET
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
 
-LONGEST_LINE = 8 << 20  # characters: more than the longest transcript, each character of it escaped
+MAX_LINE_CHARACTERS = 8 << 20  # characters: more than the longest transcript, each character of it escaped
 LISTS = ("metadata.csv", "metadata.jsonl", "metadata.tsv", "metadata.parquet")  # of a folder in Hugging Face's form
 KINDS = {  # how files begin that are not text
     b"PAR1": "is a Parquet file; name it with the ending .parquet",
@@ -95,7 +95,7 @@ def read_manifest(manifest: str | Path, wanted: Wanted = WHOLE) -> FoundCorpus:
 
 def _is_ljspeech(path: Path) -> bool:
     with path.open("rb") as file:
-        return ljspeech.is_ljspeech(file.readline(LONGEST))
+        return ljspeech.is_ljspeech(file.readline(MAX_LINE_BYTES))
 
 
 def _of_folder(path: Path, wanted: Wanted) -> FoundCorpus:
@@ -175,11 +175,11 @@ class _BoundedLines(io.TextIOWrapper):
     path = ""
 
     def __next__(self) -> str:  # type: ignore[override]
-        line = self.readline(LONGEST_LINE)
+        line = self.readline(MAX_LINE_CHARACTERS)
         if not line:
             raise StopIteration
-        if len(line) == LONGEST_LINE:
-            raise no_corpus(self.path, f"has a line of more than {LONGEST_LINE:,} characters")
+        if len(line) == MAX_LINE_CHARACTERS:
+            raise no_corpus(self.path, f"has a line of more than {MAX_LINE_CHARACTERS:,} characters")
         return line
 
 

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests.found import (
     COLUMNS,
-    LONGEST_TEXT,
+    MAX_TEXT_CHARACTERS,
     ManifestRow,
     Rows,
     by_known_names,
@@ -60,7 +60,7 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool, text_column: str 
         if names.count(column) > 1:
             raise no_corpus(path, f"has {names.count(column)} columns named {column!r:.80}")
     # Python's own limit, of 131,072 characters, is less than the text of three hours.
-    csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST_TEXT))
+    csv.field_size_limit(max(csv.field_size_limit(), 2 * MAX_TEXT_CHARACTERS))
     clips = CLIPS if {*names} >= COMMON_VOICE else ""
     place = names.index(columns["audio"])
     lines = _Lines(file)

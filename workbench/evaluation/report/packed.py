@@ -31,7 +31,7 @@ MAX_CHARACTERS = 4000  # of one text
 BLOCK = 1024  # rows
 GROUPS = ("speaker", "noise", "language")
 COUNTED = ("substitutions", "deletions", "insertions", "hits")
-LARGEST = (1 << 31) - 1
+MAX_INT32 = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _short(text: str) -> str:
 def _int32(values: np.ndarray) -> np.ndarray:
     """Returns rounded numbers as 32-bit integers, -1 for unknown ones."""
     rounded = np.nan_to_num(np.round(values), nan=-1, posinf=-1, neginf=-1)
-    return np.clip(rounded, -1, LARGEST).astype(np.int32)
+    return np.clip(rounded, -1, MAX_INT32).astype(np.int32)
 
 
 def _different(columns: Columns, name: str) -> Sequence[str]:

@@ -13,8 +13,8 @@ from workbench.core.errors import WorkbenchError
 from workbench.evaluation.report.columns import Columns
 from workbench.evaluation.rows import Utterance
 
-LONGEST = 30.0  # seconds of one recording
-LARGEST = 12 << 20  # bytes of all players of a page; a third more in the file, as base64
+MAX_SECONDS = 30.0  # seconds of one recording
+MAX_BYTES = 12 << 20  # bytes of all players of a page; a third more in the file, as base64
 
 SoundOf = Callable[[Utterance], tuple[np.ndarray, int]]
 """Returns an utterance's samples [n], float, and their rate in Hz; raises `WorkbenchError` or `OSError` without any."""
@@ -28,7 +28,7 @@ class Player:
     note: str = ""  # a sentence
 
 
-def players(columns: Columns, rows: Iterable[int], sound_of: SoundOf, largest: int = LARGEST) -> dict[int, Player]:
+def players(columns: Columns, rows: Iterable[int], sound_of: SoundOf, largest: int = MAX_BYTES) -> dict[int, Player]:
     """Returns a player for each row, in that order, until together they take `largest` bytes."""
     player_of: dict[int, Player] = {}
     bytes_left = largest
@@ -43,10 +43,10 @@ def players(columns: Columns, rows: Iterable[int], sound_of: SoundOf, largest: i
         except (WorkbenchError, OSError) as error:
             player_of[row] = Player(note=f"The sound is not here: {error}")
             continue
-        content = flac(samples[: int(LONGEST * rate)], rate)
+        content = flac(samples[: int(MAX_SECONDS * rate)], rate)
         bytes_left -= len(content)
-        cut = len(samples) > LONGEST * rate
-        note = f"The player has the first {LONGEST:g} s of {len(samples) / rate:.0f} s." if cut else ""
+        cut = len(samples) > MAX_SECONDS * rate
+        note = f"The player has the first {MAX_SECONDS:g} s of {len(samples) / rate:.0f} s." if cut else ""
         player_of[row] = Player(f"data:audio/flac;base64,{base64.b64encode(content).decode('ascii')}", note)
     return player_of
 

@@ -42,7 +42,7 @@ TRAINING_ONLY = ("decoder.embed.*", "ctc.*")
 PEAK = 1.0 - 1e-4
 PEAK_SHIFT = -1.5
 EDGE_FRAMES = 5  # shorter silence at an edge belongs to the token
-LONGEST_TOKEN_FRAMES = 12
+MAX_TOKEN_FRAMES = 12
 
 
 @dataclass(frozen=True)
@@ -320,13 +320,13 @@ def peak_times(
     if tokens < 1 or len(edges) != tokens + 1:
         return None
     if fires_at_start:
-        times = [(start, min(end, start + LONGEST_TOKEN_FRAMES)) for start, end in pairwise(edges)]
+        times = [(start, min(end, start + MAX_TOKEN_FRAMES)) for start, end in pairwise(edges)]
         if times[-1][1] == edges[-1]:
             frames = len(values)
             is_far = frames - edges[-1] > EDGE_FRAMES
             times[-1] = (times[-1][0], (frames + edges[-1]) / 2 if is_far else float(frames))
     else:
-        times = [(max(start, end - LONGEST_TOKEN_FRAMES), end) for start, end in pairwise([0.0, *edges[:-1]])]
+        times = [(max(start, end - MAX_TOKEN_FRAMES), end) for start, end in pairwise([0.0, *edges[:-1]])]
     return [(max(start, 0.0) * rate, max(end, 0.0) * rate) for start, end in times]
 
 

@@ -36,7 +36,7 @@ FILTER_LAYERS = 5  # of the second decoder, in front of the attention that score
 STACKS = ("seaco_cif", "seaco_decoder")  # stages of the second decoder's passes: over embeddings, over hidden states
 FILTER_STACK = "seaco_filter"  # stages of the scores
 MAX_HOTWORDS = 5000
-LONGEST_HOTWORD = 100  # tokens
+MAX_HOTWORD_TOKENS = 100  # tokens
 
 _CHARACTERS = re.compile(r"[a-z']+|\S")  # a run of Latin letters, or any other character
 
@@ -98,8 +98,8 @@ class SeacoConfig:
 
     def _ids_of(self, hotword: str, vocabulary: Vocabulary) -> tuple[int, ...]:
         pieces = [piece for word in hotword.split() for piece in self._pieces(word, vocabulary)]
-        if len(pieces) > LONGEST_HOTWORD:
-            raise BadInput(f"hotword {hotword!r:.60} has {len(pieces)} tokens; expected at most {LONGEST_HOTWORD}")
+        if len(pieces) > MAX_HOTWORD_TOKENS:
+            raise BadInput(f"hotword {hotword!r:.60} has {len(pieces)} tokens; expected at most {MAX_HOTWORD_TOKENS}")
         for piece in pieces:
             if piece not in vocabulary.ids:
                 raise BadInput(

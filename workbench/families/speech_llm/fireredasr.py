@@ -44,7 +44,7 @@ SPEECH = "<speech>"
 PAD = "<|endoftext|>"
 TASK = "请转写音频为文字"
 PROMPT = f"<|im_start|>user\n{SPEECH}{TASK}{TURN_END}\n<|im_start|>assistant\n"
-LONGEST_SECONDS = 30.0  # of a chunk; the FireRedASR project does not support longer ones
+MAX_SECONDS = 30.0  # of a chunk; the FireRedASR project does not support longer ones
 # Power of a length; more would change the score of a hypothesis of two tokens by a factor of over a thousand.
 MAX_POWER = 10.0
 OTHER_CHANGES = ("use_rslora", "use_dora")  # arguments with which peft changes the weights in another way
@@ -60,10 +60,10 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
     """The user's options for FireRedASR-LLM."""
 
     max_segment_seconds: float = option(
-        LONGEST_SECONDS,
+        MAX_SECONDS,
         "longest segment in seconds; the project supports at most 30, and the model's card may name less",
         minimum=1.0,
-        maximum=LONGEST_SECONDS,
+        maximum=MAX_SECONDS,
     )
     max_new_tokens: int = option(
         0,

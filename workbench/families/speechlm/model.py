@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from workbench.core.errors import BadInput
 from workbench.core.options import MAX_TOKENS, ConversingOptions, option
-from workbench.decoding.generation import COLDEST, HOTTEST, LARGEST_SEED
+from workbench.decoding.generation import MAX_SEED, MAX_TEMPERATURE, MIN_TEMPERATURE
 from workbench.families.language.directory import LanguageConfig, read_json
 from workbench.families.speechlm.directory import (
     TEXT_TOKENIZER,
@@ -66,14 +66,14 @@ class SpeechLmOptions(ConversingOptions):
     temperature: float | None = option(
         None,
         "of text and audio; 0 takes the likeliest tokens, above it they are drawn",
-        smallest=COLDEST,
-        maximum=HOTTEST,
+        smallest=MIN_TEMPERATURE,
+        maximum=MAX_TEMPERATURE,
     )
     text_temperature: float | None = option(
-        None, "of the text alone; replaces temperature", smallest=COLDEST, maximum=HOTTEST
+        None, "of the text alone; replaces temperature", smallest=MIN_TEMPERATURE, maximum=MAX_TEMPERATURE
     )
     audio_temperature: float | None = option(
-        None, "of the audio alone; replaces temperature", smallest=COLDEST, maximum=HOTTEST
+        None, "of the audio alone; replaces temperature", smallest=MIN_TEMPERATURE, maximum=MAX_TEMPERATURE
     )
     text_top_k: int | None = option(
         None, "draw the text among this many likeliest tokens; 0 draws among all", minimum=0, maximum=MAX_TOKENS
@@ -90,7 +90,7 @@ class SpeechLmOptions(ConversingOptions):
         minimum=1.0,
         maximum=MAX_CFG,
     )
-    seed: int = option(0, "seed of the sampling", minimum=0, maximum=LARGEST_SEED)
+    seed: int = option(0, "seed of the sampling", minimum=0, maximum=MAX_SEED)
     max_tokens: int | None = option(
         None,
         "most tokens and rows of the whole answer, with the ids that open and close its parts",

@@ -19,7 +19,7 @@ from workbench.audio.constants import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE, VA
 from workbench.audio.frontend import FrontendConfig
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
-from workbench.core.options import LONGEST_SEGMENT_SECONDS, LONGEST_SILENCE_MS, option
+from workbench.core.options import MAX_SEGMENT_SECONDS, MAX_SILENCE_MS, option
 from workbench.families.funasr import YAML, configuration_file, is_funasr_directory, read_checkpoint
 from workbench.families.sanm.encoder import config_number, expect
 
@@ -43,13 +43,13 @@ class FsmnVadOptions:
         0,
         "silence that ends a segment, in ms (800 suits talk); 0: 2000 at first, less in long segments",
         minimum=0,
-        maximum=LONGEST_SILENCE_MS,
+        maximum=MAX_SILENCE_MS,
     )
     max_segment_seconds: float = option(
         0.0,
         "no segment is longer than this; 0: as the checkpoint says (60 s)",
         smallest=1.0,
-        maximum=LONGEST_SEGMENT_SECONDS,
+        maximum=MAX_SEGMENT_SECONDS,
     )
 
 

@@ -52,7 +52,7 @@ from workbench.trace.times import RowTimes, times_meta
 from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 
 TRAINED_SECONDS = 30.0  # the longest recordings that the published models were trained with
-LONGEST_ENCODED = 30.0  # seconds of the assistant's samples; the codec's encoder attends to all of them at once
+MAX_ENCODED_SECONDS = 30.0  # seconds of the assistant's samples; the codec's encoder attends to all of them at once
 CODEC = ("codec.codes", "codec.latents", "codec.audio")
 CHOICES = tuple(
     f"answer.{name}" for name in ("logprobs", "alternatives", "temperatures", "candidates", "rooms")
@@ -309,7 +309,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         where = where_of(number, place)
         if part.streams is not None:
             return Turn(role, rows=part.streams, where=where)
-        longest = LONGEST_ENCODED if role == "assistant" else None  # the audio tower takes windows
+        longest = MAX_ENCODED_SECONDS if role == "assistant" else None  # the audio tower takes windows
         recording = read_recording(part, number, place, longest, "the codec encodes a recording")
         notes += [f"{where}: {note}" for note in recording.notes]
         if recording.seconds > TRAINED_SECONDS:

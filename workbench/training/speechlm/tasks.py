@@ -24,7 +24,7 @@ FORMS: tuple[Form, ...] = ("text", "audio", "text_audio")
 HELP = "I only know digits."
 NOTHING = "I hear nothing."
 OTHER_FORM_SHARE = 0.4  # of the requests: an answer in another form than the natural one
-LONGEST = 7  # digits in an answer with audio
+MAX_DIGITS = 7  # digits in an answer with audio
 HELD_OUT_SHARE = 8  # one string of this many is never said in training
 
 
@@ -119,7 +119,7 @@ def _spoken_request(rng: np.random.Generator, recording: Recording, voice: str) 
     digits = recording.digits[::-1] if backwards else recording.digits
     if not digits:
         return tuple(parts), _answer(rng, NOTHING, None, voice, natural)
-    speakable = len(digits) <= LONGEST and not held_out(digits)
+    speakable = len(digits) <= MAX_DIGITS and not held_out(digits)
     if not speakable and natural != "text":
         natural = "text"
         parts = [("user", recording), ("user", _typed("write it backwards" if backwards else "write", rng))]
@@ -163,7 +163,7 @@ def _answer(
 def _digits(rng: np.random.Generator) -> tuple[int, ...]:
     """Draws digits to say; equal neighbours are frequent, because they are hard."""
     while True:
-        count = int(rng.choice(range(1, LONGEST + 1), p=(0.12, 0.12, 0.16, 0.18, 0.17, 0.17, 0.08)))
+        count = int(rng.choice(range(1, MAX_DIGITS + 1), p=(0.12, 0.12, 0.16, 0.18, 0.17, 0.17, 0.08)))
         digits = [int(digit) for digit in rng.integers(0, 10, count)]
         for place in range(1, count):
             if rng.random() < 0.12:

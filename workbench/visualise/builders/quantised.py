@@ -21,7 +21,7 @@ from workbench.visualise.view_content import ViewContent
 
 DEFAULT_TYPES = ("f16", "q8_0", "q4_0")
 STAGES = "*.*,logits"
-SMALLEST = 1e-9  # drawn for errors below it, 0 among them
+MIN_ERROR = 1e-9  # drawn for errors below it, 0 among them
 
 
 def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
@@ -57,7 +57,7 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
         raise BadInput(f"{card.id} cannot be compared in these types: {errors_by_type[types[0]]}")
     compared_types = [each for each in types if any(each in errors[stage] for stage in stages)]
     values = np.array([[errors[stage].get(each, np.nan) for stage in stages] for each in compared_types])
-    logs = np.log10(np.maximum(values, SMALLEST))
+    logs = np.log10(np.maximum(values, MIN_ERROR))
     x = Axis("stage, in the order of the computation", "layers", ticks=tuple(stages))
     scale = Scale("log10", float(np.nanmin(logs, initial=0.0)), float(np.nanmax(logs, initial=-9.0)))
     table = Layer(

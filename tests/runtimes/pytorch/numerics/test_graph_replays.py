@@ -15,7 +15,7 @@ from tests.reference.checkpoints import write_sensevoice
 from tests.runtimes.pytorch.networks.test_sanm import CONFIG
 from workbench.families.sanm.sensevoice import SenseVoiceOptions, query_ids, read_sensevoice
 from workbench.runtimes.pytorch.networks.sanm import SanmEncoder
-from workbench.runtimes.pytorch.numerics.graph_replays import LONGEST_FRAMES, STEP, Encode, GraphReplays
+from workbench.runtimes.pytorch.numerics.graph_replays import MAX_FRAMES, STEP, Encode, GraphReplays
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceOnDevice
 
 
@@ -70,7 +70,7 @@ def test_batches_long_inputs_masks_taps_and_gradients_bypass_the_graphs() -> Non
         return value
 
     single, batch, long_input = (
-        torch.randn(*shape, CONFIG.input_size) for shape in ((1, 9), (2, 9), (1, LONGEST_FRAMES + 1))
+        torch.randn(*shape, CONFIG.input_size) for shape in ((1, 9), (2, 9), (1, MAX_FRAMES + 1))
     )
     for _ in range(3):
         with torch.inference_mode():

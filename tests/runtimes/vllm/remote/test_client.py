@@ -312,8 +312,8 @@ def test_invalid_event_raises_an_error(
 def test_answers_and_streams_above_the_size_limit_are_refused(
     client: Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "LARGEST_ANSWER", 1000)
-    monkeypatch.setattr(client_module, "LARGEST_STREAM", 1000)
+    monkeypatch.setattr(client_module, "MAX_ANSWER_BYTES", 1000)
+    monkeypatch.setattr(client_module, "MAX_STREAM_BYTES", 1000)
     set_answer(fake, Reply(body=b" " * 2000), "/v1/models")
     with pytest.raises(WorkbenchError, match="answers with more than 0 MB"):
         client.ask("GET", "/v1/models")

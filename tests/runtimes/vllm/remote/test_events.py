@@ -59,6 +59,6 @@ def test_invalid_utf8_bytes_become_replacement_characters() -> None:
 
 @pytest.mark.parametrize("piece", [b"data: " + b"a" * 60, b"data: aaaaaaaaaa\n"])
 def test_event_above_the_size_limit_is_refused(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "LARGEST_EVENT", 50)
+    monkeypatch.setattr(events, "MAX_EVENT_CHARACTERS", 50)
     with pytest.raises(ValueError, match="an event of more than"):
         read([piece] * 20)

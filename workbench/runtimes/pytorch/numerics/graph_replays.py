@@ -17,14 +17,14 @@ Encode = Callable[[Tensor, Tensor], Tensor]  # from features [1, T, input] and t
 Record = Callable[[Encode, Tensor, Tensor], Encode]
 
 STEP = 64  # frames: 4 s of speech where a frame is 60 ms
-LONGEST_FRAMES = 1024  # frames: a minute; longer chunks are rare, as the usual limit is 30 seconds
+MAX_FRAMES = 1024  # frames: a minute; longer chunks are rare, as the usual limit is 30 seconds
 
 
 class GraphReplays:
     """Passes of one encoder, replayed from the second pass of each padded length on.
 
     The first pass of a length runs as usual: to record a pass takes longer than to run it, and many lengths never come
-    again. There are at most `LONGEST / STEP` graphs.
+    again. There are at most `MAX_FRAMES / STEP` graphs.
 
     Args:
         record: makes the function that replays a pass; tests record without a GPU.
@@ -40,7 +40,7 @@ class GraphReplays:
 
         A pass that keeps its values for gradients is never replayed.
         """
-        return len(x) == 1 and 0 < x.shape[1] <= LONGEST_FRAMES and torch.is_inference_mode_enabled()
+        return len(x) == 1 and 0 < x.shape[1] <= MAX_FRAMES and torch.is_inference_mode_enabled()
 
     def __call__(self, encode: Encode, x: Tensor) -> Tensor:
         """Returns what `encode` returns for features [1, T, input]: [1, T, D]."""

@@ -16,7 +16,7 @@ from workbench.core.errors import Unavailable
 from workbench.system.user_cache import file_name, user_cache
 
 MAX_LOGS = 20  # number of logs of earlier engines that stay
-LONGEST_REASON = 400  # characters
+MAX_REASON_CHARACTERS = 400  # characters
 
 # What vLLM prints when it reaches a step, and the sentence to show for it.
 STEPS = (
@@ -147,4 +147,4 @@ def _one_line(message: str) -> str:
     for pattern, sentence in _OWN_TERMS:
         if match := pattern.search(text):
             return match.expand(sentence)
-    return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON].rstrip() + " ..."
+    return text if len(text) <= MAX_REASON_CHARACTERS else text[:MAX_REASON_CHARACTERS].rstrip() + " ..."

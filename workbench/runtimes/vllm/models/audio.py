@@ -35,7 +35,7 @@ from workbench.runtimes.vllm.models.refused import Refused
 MODALITY = "audio"
 CAPTURE = "capture"  # an option: the number under which the worker records the tower's stages
 # Of a chunk, for which vLLM makes room; longer ones are accepted if the prompt has room.
-LONGEST_SECONDS = 30.0
+MAX_SECONDS = 30.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ class AudioInfo(BaseProcessingInfo):
 
     def get_mm_max_tokens_per_item(self, seq_len: int, mm_counts: Mapping[str, int]) -> Mapping[str, int]:
         """Returns the number of positions of the longest chunk that vLLM makes room for."""
-        return {MODALITY: min(self.front_end.count(round(LONGEST_SECONDS * SAMPLE_RATE)), seq_len)}
+        return {MODALITY: min(self.front_end.count(round(MAX_SECONDS * SAMPLE_RATE)), seq_len)}
 
 
 class AudioDummyInputs(BaseDummyInputsBuilder[AudioInfo]):
@@ -131,7 +131,7 @@ class AudioDummyInputs(BaseDummyInputsBuilder[AudioInfo]):
 
     def get_dummy_mm_data(self, seq_len: int, mm_counts: Mapping[str, int], mm_options: Any) -> dict[str, Any]:
         """Returns silence that is short enough for its positions to fit into a prompt."""
-        length = round(LONGEST_SECONDS * SAMPLE_RATE)
+        length = round(MAX_SECONDS * SAMPLE_RATE)
         while length > SAMPLE_RATE // 10 and self.info.front_end.count(length) > seq_len:
             length //= 2
         audios = self._get_dummy_audios(

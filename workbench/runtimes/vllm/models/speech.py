@@ -21,7 +21,7 @@ from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput
 from workbench.core.options import Options, build_options
 from workbench.families.language.directory import AUDIO, SERVED_SECTION
-from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, AudioInfo
+from workbench.runtimes.vllm.models.audio import MAX_SECONDS, MODALITY, AudioInfo
 from workbench.runtimes.vllm.models.directory import directory_of
 from workbench.runtimes.vllm.models.language import AroundLanguageModel
 from workbench.runtimes.vllm.models.refused import Refused
@@ -78,7 +78,7 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
         cls, model_config: ModelConfig, task_type: Literal["transcribe", "translate"]
     ) -> SpeechToTextConfig:
         """Returns how the server cuts recordings: into chunks of the length that the model was made for."""
-        return SpeechToTextConfig(sample_rate=SAMPLE_RATE, max_audio_clip_s=round(LONGEST_SECONDS))
+        return SpeechToTextConfig(sample_rate=SAMPLE_RATE, max_audio_clip_s=round(MAX_SECONDS))
 
     @classmethod
     def get_num_audio_tokens(

@@ -33,8 +33,8 @@ from workbench.runtimes.vllm.remote.refusals import (
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 600.0  # without a byte: a busy server may let a request wait that long
 ASK_SECONDS = 60.0  # for answers that need no model
-LARGEST_ANSWER = 64 << 20  # bytes of an answer that is not streamed
-LARGEST_STREAM = 1 << 30  # bytes of a streamed answer
+MAX_ANSWER_BYTES = 64 << 20  # bytes of an answer that is not streamed
+MAX_STREAM_BYTES = 1 << 30  # bytes of a streamed answer
 BEAT_SECONDS = 0.25  # how often a stream's reader gets control while no event comes
 LAST_SECONDS = 0.5  # for the end of a stream after its last event, so that the connection can be reused
 CLOSE_SECONDS = 5.0  # for connections that are aborted
@@ -186,8 +186,10 @@ class Client:
             chunks = response.aiter_bytes()
             async for chunk in chunks:
                 size += len(chunk)
-                if size > LARGEST_STREAM:
-                    raise unexpected_answer_error(self.server, f"with a stream of more than {LARGEST_STREAM >> 30} GB")
+                if size > MAX_STREAM_BYTES:
+                    raise unexpected_answer_error(
+                        self.server, f"with a stream of more than {MAX_STREAM_BYTES >> 30} GB"
+                    )
                 try:
                     events = reader.feed(chunk)
                 except ValueError as error:
@@ -214,8 +216,8 @@ class Client:
         parts, size = [], 0
         async for chunk in response.aiter_bytes():
             size += len(chunk)
-            if size > LARGEST_ANSWER:
-                raise unexpected_answer_error(self.server, f"with more than {LARGEST_ANSWER >> 20} MB")
+            if size > MAX_ANSWER_BYTES:
+                raise unexpected_answer_error(self.server, f"with more than {MAX_ANSWER_BYTES >> 20} MB")
             parts.append(chunk)
         return b"".join(parts)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from codecs import getincrementaldecoder
 
 DONE = "[DONE]"  # the data of the last event of a stream in OpenAI's format
-LARGEST_EVENT = 16 << 20  # characters
+MAX_EVENT_CHARACTERS = 16 << 20  # characters
 
 
 class EventReader:
@@ -37,6 +37,6 @@ class EventReader:
             elif not line and self._data:
                 found.append("\n".join(self._data))
                 self._data = []
-        if len(self._rest) + sum(map(len, self._data)) > LARGEST_EVENT:
-            raise ValueError(f"an event of more than {LARGEST_EVENT >> 20} million characters")
+        if len(self._rest) + sum(map(len, self._data)) > MAX_EVENT_CHARACTERS:
+            raise ValueError(f"an event of more than {MAX_EVENT_CHARACTERS >> 20} million characters")
         return found

@@ -13,7 +13,7 @@ from typing import Any
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.core.settings import Server
 
-LONGEST_REASON = 300  # characters
+MAX_REASON_CHARACTERS = 300  # characters
 
 
 def refusal_error(server: Server, status: int, body: bytes) -> WorkbenchError:
@@ -64,8 +64,8 @@ def unexpected_answer_error(server: Server, description: str) -> WorkbenchError:
 
 def shortened(text: str) -> str:
     """Returns the text on one line, shortened to a fixed length."""
-    line = " ".join(text[: 10 * LONGEST_REASON].split())
-    return line if len(line) <= LONGEST_REASON else line[:LONGEST_REASON] + "..."
+    line = " ".join(text[: 10 * MAX_REASON_CHARACTERS].split())
+    return line if len(line) <= MAX_REASON_CHARACTERS else line[:MAX_REASON_CHARACTERS] + "..."
 
 
 def _reason(status: int, body: bytes) -> str:
@@ -77,7 +77,7 @@ def _reason(status: int, body: bytes) -> str:
     try:
         found: Any = json.loads(body)
     except (ValueError, RecursionError):
-        text = body[: 10 * LONGEST_REASON].decode("utf-8", "replace")
+        text = body[: 10 * MAX_REASON_CHARACTERS].decode("utf-8", "replace")
         return phrase if "<html" in text.lower() or not text.strip() else shortened(text)
     for key in ("error", "message", "detail"):
         if isinstance(found, Mapping) and found.get(key):

@@ -14,12 +14,12 @@ from workbench.runtimes.vllm.capture.rows import EXTRA_ARGUMENT
 if TYPE_CHECKING:
     from vllm import SamplingParams
 
-SMALLEST_TOP_P = 1e-6  # selects the likeliest token alone; vLLM does not accept 0
+MIN_TOP_P = 1e-6  # selects the likeliest token alone; vLLM does not accept 0
 
 
 def known_top_p(top_p: float) -> float:
     """Returns the nearest value that vLLM accepts."""
-    return min(max(top_p, SMALLEST_TOP_P), 1.0)
+    return min(max(top_p, MIN_TOP_P), 1.0)
 
 
 def token_limit(decoding: Decoding, row: int) -> int:

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.decoding.ctc_beam import read_lexicon
-from workbench.decoding.ctc_beam.spelling import Spelling
+from workbench.decoding.ctc_beam.lexicon_automaton import LexiconAutomaton
 
 ROOT = Path(__file__).resolve().parent.parent
 TOKENS = ("<blk>", *"abcdefghijklmnopqrstuvwxyz", "|")
@@ -65,7 +65,7 @@ def part_seconds(folder: Path) -> tuple[float, float]:
     started = time.perf_counter()
     lexicon = read_lexicon(folder / "lexicon.txt", TOKENS)
     read = time.perf_counter()
-    Spelling(lexicon, len(TOKENS))
+    LexiconAutomaton(lexicon, len(TOKENS))
     return read - started, time.perf_counter() - read
 
 

@@ -34,7 +34,7 @@ def search_result(ids: torch.Tensor, decoding: Decoding, limit: int = 12) -> lis
     written = np.empty((decoding.beam_size, 0), dtype=np.int64)
     for step in range(limit):
         sequences = torch.cat([ids.repeat(decoding.beam_size, 1), torch.from_numpy(written)], dim=1)
-        step_beams = search.take(network()(sequences).logits[:, -1].numpy())
+        step_beams = search.advance(network()(sequences).logits[:, -1].numpy())
         if step_beams is None:
             return search.best
         assert len(search.best) == step + 1
@@ -98,8 +98,8 @@ def test_likeliest_sequence_wins_over_the_likeliest_first_token() -> None:
     """Token 1 begins the better text, though token 0 is likelier at first."""
     after = {(): [0.6, 0.4, 1e-9], (0,): [0.5, 0.4999, 1e-4], (1,): [0.001, 0.001, 0.998]}
     search = BeamSearch(Decoding((2,), beam_size=2, length_penalty=0.0), 2)
-    going = search.take(np.log(np.array([after[()]] * 2, np.float32)))
+    going = search.advance(np.log(np.array([after[()]] * 2, np.float32)))
     assert going is not None and going.tokens.tolist() == [0, 1] and going.parents.tolist() == [0, 0]
     assert search.best == [0]
-    assert search.take(np.log(np.array([after[(0,)], after[(1,)]], np.float32))) is None
+    assert search.advance(np.log(np.array([after[(0,)], after[(1,)]], np.float32))) is None
     assert search.best == [1, 2]

@@ -92,10 +92,10 @@ def coarse_scores() -> Iterator[None]:
 
 def other_ties(_: str) -> Any:
     """Of equal scores, the higher parent and token come first."""
-    take = BeamSearch.take
+    take = BeamSearch.advance
 
     def taken(self: BeamSearch, logits: np.ndarray) -> Any:
         with _patched(np, "flatnonzero", lambda found, right=np.flatnonzero: right(found)[::-1]):
             return take(self, logits)
 
-    return _patched(BeamSearch, "take", taken)
+    return _patched(BeamSearch, "advance", taken)

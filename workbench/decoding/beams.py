@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.core.softmax import log_softmax
-from workbench.decoding.choosing import forbid, penalise
 from workbench.decoding.generation import Decoding
+from workbench.decoding.sampling import forbid, penalise
 
 FORBIDDEN_SCORE = -1e9  # the score of a forbidden continuation; finite, as in transformers
 
@@ -62,13 +62,13 @@ class BeamSearch:
         return np.array([score for score, _ in self._finished], dtype=np.float64)
 
     def continue_with(self, hypotheses: Continuation) -> None:
-        """Continues with these hypotheses in place of those that the last `take` returned."""
+        """Continues with these hypotheses in place of those that the last `advance` returned."""
         assert self._last_choice is not None
         tokens, scores = self._last_choice
         self._tokens = np.column_stack([tokens[hypotheses.parents], hypotheses.tokens])
         self._scores = scores[hypotheses.parents, hypotheses.tokens]
 
-    def take(self, logits: np.ndarray) -> Continuation | None:
+    def advance(self, logits: np.ndarray) -> Continuation | None:
         """Returns the next hypotheses, from the logits [beams, vocabulary] of the present ones; None at the end."""
         beams, vocabulary = logits.shape
         table = self._next_scores(logits)

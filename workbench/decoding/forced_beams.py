@@ -69,7 +69,7 @@ class ForcedBeamSearch(TracedPasses):
         """
         assert self._search is not None
         self._step += 1
-        own_choice = self._search.take(logits)
+        own_choice = self._search.advance(logits)
         if self._step in self.steps:
             self._record(own_choice)
         if self._step > self.passes:

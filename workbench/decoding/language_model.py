@@ -42,7 +42,7 @@ class LanguageModel(Protocol):
 
 
 @runtime_checkable
-class TellsUnigrams(Protocol):
+class HasUnigrams(Protocol):
     """A language model with unigram probabilities. A search uses them to look ahead."""
 
     @property
@@ -52,9 +52,9 @@ class TellsUnigrams(Protocol):
 
 
 @runtime_checkable
-class TellsLargest(Protocol):
+class HasUpperBounds(Protocol):
     """A language model with an upper bound for the next symbol. A search skips what cannot reach its beam."""
 
-    def largest(self, states: np.ndarray) -> np.ndarray:
+    def upper_bounds(self, states: np.ndarray) -> np.ndarray:
         """Returns for each state a bound float64 [n]: no symbol has a larger ln P(symbol | state)."""
         ...

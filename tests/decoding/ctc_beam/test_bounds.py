@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.decoding.ctc_beam import CtcDecoder, Lexicon, Phrases, SearchOptions
-from workbench.decoding.ctc_beam.spelling import Spelling
+from workbench.decoding.ctc_beam.lexicon_automaton import LexiconAutomaton
 from workbench.decoding.ngram.model import NgramModel
 from workbench.decoding.ngram.train import train
 
@@ -80,8 +80,8 @@ def test_search_with_and_without_bounds_gives_the_same_result(seed: int) -> None
 def test_lexicon_is_unambiguous_if_every_token_sequence_gives_one_word_sequence(
     pronunciations: tuple, certain: bool
 ) -> None:
-    spelling = Spelling(Lexicon(tuple("abc"[: len(pronunciations)]), pronunciations), 4)
-    assert spelling.certain == certain
+    spelling = LexiconAutomaton(Lexicon(tuple("abc"[: len(pronunciations)]), pronunciations), 4)
+    assert spelling.is_unambiguous == certain
     outcomes = []
     for tokens in product(range(1, 4), repeat=4):
         reached = {(0, ())}  # states and words

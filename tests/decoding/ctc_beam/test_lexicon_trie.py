@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from workbench.decoding.ctc_beam.lexicon import Lexicon
+from workbench.decoding.ctc_beam.lexicon_automaton import LexiconAutomaton
 from workbench.decoding.ctc_beam.lexicon_trie import trie_of
-from workbench.decoding.ctc_beam.spelling import Spelling
 
 
 def random_lexicon(generator: np.random.Generator, vocabulary: int) -> Lexicon:
@@ -63,4 +63,4 @@ def test_trie_and_look_ahead_equal_their_definitions(seed: int) -> None:
         )
         for prefix in prefixes
     ]
-    assert Spelling(lexicon, vocabulary, scores).ahead.tolist() == [0.0, *best[1:]]
+    assert LexiconAutomaton(lexicon, vocabulary, scores).look_ahead.tolist() == [0.0, *best[1:]]

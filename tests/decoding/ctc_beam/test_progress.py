@@ -24,11 +24,11 @@ def test_every_frame_is_read_once_and_in_order(at_once: int, monkeypatch: pytest
         running = progress.running[: progress.unfinished]
         moved = running & (rng.random(progress.unfinished) < 0.5)
         tokens = np.tile(np.arange(VOCABULARY), (progress.unfinished, 1))
-        values = progress.of_tokens(tokens)
+        values = progress.token_log_probs(tokens)
         for each in np.flatnonzero(moved).tolist():
             frame = values[each].copy()
-            frame[BLANK] = progress.blank[each]
-            assert progress.top[each] == np.delete(frame, BLANK).max()
+            frame[BLANK] = progress.blank_log_probs[each]
+            assert progress.best_log_probs[each] == np.delete(frame, BLANK).max()
             others = progress.frames(np.array([each]))[0]
             assert others[BLANK] == -np.inf
             np.testing.assert_array_equal(np.delete(others, BLANK), np.delete(frame, BLANK))

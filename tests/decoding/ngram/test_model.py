@@ -130,7 +130,7 @@ def test_probability_bound_of_a_state_holds_for_every_symbol(entries, chosen):
     for dense in (DENSE, SPARSE):
         model = NgramModel(tables_of(entries), symbols, dense)
         states = np.arange(model.states)
-        largest = model.largest(states)
+        largest = model.upper_bounds(states)
         for symbol in range(len(symbols)):
             assert (model.advance(states, np.full(model.states, symbol))[0] <= largest + 1e-12).all()
         assert largest[0] == model.unigrams.max()

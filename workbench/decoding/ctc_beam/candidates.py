@@ -35,7 +35,7 @@ class UnextendedRows:
         values: np.ndarray = self.masses[MASS]
         return values
 
-    def of(self, utterances: np.ndarray) -> UnextendedRows:
+    def of_utterances(self, utterances: np.ndarray) -> UnextendedRows:
         """Returns the rows of some utterances."""
         return UnextendedRows(self.masses.take(utterances, axis=1), self.score.take(utterances, axis=0))
 

@@ -21,7 +21,7 @@ from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_beam.phrases import Phrases
 from workbench.decoding.ctc_beam.record import MAX_FRAMES, SearchRecord
 from workbench.decoding.ctc_beam.recording import Recorder
-from workbench.decoding.ctc_beam.results import ask_ends, hypotheses
+from workbench.decoding.ctc_beam.results import hypotheses, score_ends
 from workbench.decoding.ctc_beam.rows import Rows
 from workbench.decoding.ctc_beam.search import Search
 from workbench.decoding.language_model import LanguageModel
@@ -109,19 +109,19 @@ class CtcDecoder:
         order = sorted(range(len(recordings)), key=lambda number: -len(recordings[number]))
         rows = self._search.begin(len(order))
         self._search.run(rows, [recordings[number] for number in order])
-        ask_ends(rows, self._knowledge)
+        score_ends(rows, self._knowledge)
         results: list[list[Hypothesis]] = [[] for _ in order]
         for utterance, number in enumerate(order):
-            results[number] = self._ended(rows, utterance, recordings[number], self.options.nbest)
+            results[number] = self._n_best(rows, utterance, recordings[number], self.options.nbest)
         return results
 
-    def _ended(self, rows: Rows, utterance: int, recording: Frames, limit: int) -> list[Hypothesis]:
+    def _n_best(self, rows: Rows, utterance: int, recording: Frames, limit: int) -> list[Hypothesis]:
         """Returns the best hypotheses of an utterance whose frames have all been read, best first, at most `limit`.
 
         If the beam ended with fewer whole ones than `nbest`, they are those of a search with a wider beam.
         """
         n_best = hypotheses(rows, utterance, self._knowledge, limit)
-        if len(n_best) >= self.options.nbest or not rows.crowded[utterance]:
+        if len(n_best) >= self.options.nbest or not rows.pruned[utterance]:
             return n_best
         size = max(self.options.beam_size, self.options.nbest)
         for _ in range(MAX_WIDER):
@@ -130,7 +130,7 @@ class CtcDecoder:
             rows = search.begin(1)
             search.run(rows, [recording])
             n_best = hypotheses(rows, 0, self._knowledge, limit)
-            if len(n_best) >= self.options.nbest or not rows.crowded[0]:
+            if len(n_best) >= self.options.nbest or not rows.pruned[0]:
                 break
         return n_best
 
@@ -159,7 +159,7 @@ class CtcDecoder:
             logits: [frames, vocabulary] of the whole recording.
             listed: the most hypotheses to return, if that is more than `nbest`.
         """
-        return self._ended(state.rows, 0, Frames(logits, self.vocabulary), max(listed, self.options.nbest))
+        return self._n_best(state.rows, 0, Frames(logits, self.vocabulary), max(listed, self.options.nbest))
 
     def explain(self, logits: np.ndarray) -> SearchRecord:
         """Returns a record of the search for one recording, [frames, vocabulary], frame by frame.

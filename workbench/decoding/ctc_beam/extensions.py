@@ -17,6 +17,7 @@ from workbench.decoding.ctc_beam.pairs import Pairs, likely_pairs
 from workbench.decoding.ctc_beam.progress import Progress
 from workbench.decoding.ctc_beam.rows import (
     BLANK_MASS,
+    BOUND,
     EARNED,
     HISTORY,
     LANGUAGE,
@@ -27,7 +28,6 @@ from workbench.decoding.ctc_beam.rows import (
     NEURAL_STATE,
     PHRASE,
     PREFIX,
-    REACH,
     TOKEN_LM,
     TOKEN_STATE,
     WORD_LM,
@@ -95,7 +95,7 @@ class Extender:
         self._vocabulary = vocabulary
         self._knowledge = knowledge
         has_language_score = (
-            knowledge.token_lm is not None or knowledge.spelling is not None or knowledge.phrases is not None
+            knowledge.token_lm is not None or knowledge.automaton is not None or knowledge.phrases is not None
         )
         self._pair_limit = max((BREADTH if has_language_score else BREADTH_WITHOUT_LANGUAGE) * size, MIN_PAIRS)
         # The columns that a token or a word may change.
@@ -110,19 +110,19 @@ class Extender:
             if model is not None:
                 self._ints.append(state)
                 self._floats.append(value)
-        if knowledge.spelling is not None:
+        if knowledge.automaton is not None:
             self._ints += [WORDS, HISTORY]
 
     def cut(self, floor: np.ndarray) -> np.ndarray:
         """Returns the floors minus the most that language may add."""
-        return np.maximum(floor - self._knowledge.gain, MIN_SCORE)
+        return np.maximum(floor - self._knowledge.max_gain, MIN_SCORE)
 
     def quiet(self, rows: Rows, progress: Progress, unextended: UnextendedRows, floor: np.ndarray) -> np.ndarray:
         """Returns for each next frame whether no new hypothesis can reach the floor, bool [unfinished]."""
         if not self._knowledge.bounded:
             return np.zeros(len(floor), dtype=bool)
-        best = (rows.floats[MASS, : progress.unfinished] + rows.floats[REACH, : progress.unfinished]).max(axis=1)
-        is_quiet: np.ndarray = best + progress.top < floor
+        best = (rows.floats[MASS, : progress.unfinished] + rows.floats[BOUND, : progress.unfinished]).max(axis=1)
+        is_quiet: np.ndarray = best + progress.best_log_probs < floor
         return is_quiet
 
     def extend(self, frame: Frame) -> Extensions:
@@ -131,7 +131,7 @@ class Extender:
         pairs, mass = self._new_pairs(frame, pairs)
         ints, floats = self._columns(frame.rows, pairs.parents)
         self._knowledge.read_token(ints, floats, pairs.tokens)
-        floats[LANGUAGE] = self._knowledge.language(ints, floats)
+        floats[LANGUAGE] = self._knowledge.language_score(ints, floats)
         score = mass + floats[LANGUAGE]
         impossible, no_word = np.full(len(mass), -np.inf), np.full(len(mass), -1)
         extensions = Extensions(
@@ -156,7 +156,7 @@ class Extender:
         beam_arcs = np.sort(rows.arcs.take(frame.utterances, axis=0), axis=None)
         is_new = ~is_among(rows.arc(rows.ints[PREFIX].take(parents), tokens), beam_arcs)
         if self._knowledge.bounded:
-            is_new &= mass + rows.floats[REACH].take(parents) >= frame.floor.take(pairs.utterances)
+            is_new &= mass + rows.floats[BOUND].take(parents) >= frame.floor.take(pairs.utterances)
         indices = is_new.nonzero()[0]
         pairs = Pairs(parents, tokens, pairs.utterances, pairs.log_probs)
         return pairs.take(indices), mass.take(indices)

@@ -8,23 +8,23 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.decoding.ctc_beam.lexicon import Lexicon
+from workbench.decoding.ctc_beam.lexicon_automaton import LexiconAutomaton
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_beam.phrases import PhraseCounter, Phrases
 from workbench.decoding.ctc_beam.rows import (
     EARNED,
     LENGTH,
+    LEXICON_STATE,
     NEURAL_LM,
     NEURAL_STATE,
     PHRASE,
-    SPELLING,
     TOKEN_LM,
     TOKEN_STATE,
     WORD_LM,
     WORD_STATE,
     WORDS,
 )
-from workbench.decoding.ctc_beam.spelling import Spelling
-from workbench.decoding.language_model import LanguageModel, TellsLargest, TellsUnigrams
+from workbench.decoding.language_model import HasUnigrams, HasUpperBounds, LanguageModel
 
 MIN_EXPECTED = -50.0  # ln P: a word that never comes first may still be likely after another
 
@@ -59,7 +59,7 @@ class Knowledge:
         self.token_lm = token_lm if options.alpha else None
         self.word_lm = word_lm if options.gamma else None
         self.neural_lm = neural_lm if options.gamma else None
-        self.spelling = None if lexicon is None else Spelling(lexicon, vocabulary, self._look_ahead())
+        self.automaton = None if lexicon is None else LexiconAutomaton(lexicon, vocabulary, self._look_ahead())
         self.phrases: PhraseCounter | None = None
         if phrases is not None and options.boost_score:
             self.phrases = PhraseCounter(phrases, vocabulary if lexicon is None else len(lexicon.words))
@@ -67,35 +67,35 @@ class Knowledge:
             self._pending = self.phrases.depth if options.boost_score > 0 else self.phrases.at_end
         boost = max(options.boost_score, 0.0) if self.phrases else 0.0
         if lexicon is None:
-            self.gain = options.beta + boost
+            self.max_gain = options.beta + boost
         else:
-            self.gain = options.beta + max(0.0, options.word_bonus + boost)
+            self.max_gain = options.beta + max(0.0, options.word_bonus + boost)
         if (options.alpha < 0 and self.token_lm) or (options.gamma < 0 and (self.word_lm or self.neural_lm)):
-            self.gain = np.inf  # the most by which one more token raises the score, apart from the acoustics
-        # Whether `reach` knows a bound, also of the hypotheses that other words may give to the same tokens.
-        self.bounded = bool(self.gain < np.inf) and (self.spelling is None or self.spelling.certain)
+            self.max_gain = np.inf  # the most by which one more token raises the score, apart from the acoustics
+        # Whether `upper_bound` knows a bound, also of the hypotheses that other words may give to the same tokens.
+        self.bounded = bool(self.max_gain < np.inf) and (self.automaton is None or self.automaton.is_unambiguous)
         # Bounds for ln P of the next token or word, if the n-gram models have them.
         token_model: object = self.token_lm
-        self._largest_token = token_model.largest if isinstance(token_model, TellsLargest) else None
+        self._token_bounds = token_model.upper_bounds if isinstance(token_model, HasUpperBounds) else None
         word_model: object = self.word_lm
-        self._largest_word = word_model.largest if isinstance(word_model, TellsLargest) else None
+        self._word_bounds = word_model.upper_bounds if isinstance(word_model, HasUpperBounds) else None
 
     def _look_ahead(self) -> np.ndarray | None:
         """Returns the look-ahead score of each word, float64 [words]; None if no model has unigram probabilities."""
         model: object = self.word_lm
-        if self.options.gamma < 0 or not isinstance(model, TellsUnigrams):
+        if self.options.gamma < 0 or not isinstance(model, HasUnigrams):
             return None
         expected: np.ndarray = self.options.gamma * np.maximum(model.unigrams, MIN_EXPECTED)
         return expected
 
-    def language(self, ints: Columns, floats: Columns) -> np.ndarray:
+    def language_score(self, ints: Columns, floats: Columns) -> np.ndarray:
         """Returns the sum of all parts but the acoustics, float64 [n], with the credit for what is unfinished."""
         options = self.options
         total: np.ndarray = options.beta * ints[LENGTH]
         if self.token_lm is not None:
             total = total + floats[TOKEN_LM]
-        if self.spelling is not None:
-            total = total + options.word_bonus * ints[WORDS] + self.spelling.ahead[ints[SPELLING]]
+        if self.automaton is not None:
+            total = total + options.word_bonus * ints[WORDS] + self.automaton.look_ahead[ints[LEXICON_STATE]]
         if self.word_lm is not None:
             total = total + floats[WORD_LM]
         if self.neural_lm is not None:
@@ -109,31 +109,27 @@ class Knowledge:
         boost: np.ndarray = self.options.boost_score * (ints[EARNED] + self._pending[ints[PHRASE]])
         return boost
 
-    def reach(self, ints: Columns, language: np.ndarray) -> np.ndarray:
-        """Returns an upper bound of `language` after one more token, float64 [n].
+    def upper_bound(self, ints: Columns, language_score: np.ndarray) -> np.ndarray:
+        """Returns an upper bound of `language_score` after one more token, float64 [n].
 
         It is valid if `bounded` is true and, with a neural model, if no word adds more than 0.
 
         Args:
             ints: the whole numbers of some hypotheses.
-            language: their present value of `language`.
+            language_score: their present value of `language_score`.
         """
         options = self.options
-        reach: np.ndarray = language + self.gain
-        if self._largest_token is not None:
-            reach = reach + options.alpha * self._largest_token(ints[TOKEN_STATE])
-        if self.spelling is not None and self.bounded:
-            states = ints[SPELLING]
-            word: np.ndarray = np.where(self.spelling.completes[states], 0.0, -np.inf)
-            if self._largest_word is not None:
-                word = word + options.gamma * self._largest_word(ints[WORD_STATE])
-            inside = self.spelling.best_inside[states] + (options.beta - self.gain)
-            reach = reach - self.spelling.ahead[states] + np.maximum(inside, word)
-        return reach
-
-    def ahead(self, spelling: np.ndarray) -> np.ndarray | float:
-        """Returns the part of `language` that looks ahead to the end of an unfinished word."""
-        return 0.0 if self.spelling is None else self.spelling.ahead[spelling]
+        bound: np.ndarray = language_score + self.max_gain
+        if self._token_bounds is not None:
+            bound = bound + options.alpha * self._token_bounds(ints[TOKEN_STATE])
+        if self.automaton is not None and self.bounded:
+            states = ints[LEXICON_STATE]
+            word: np.ndarray = np.where(self.automaton.completes[states], 0.0, -np.inf)
+            if self._word_bounds is not None:
+                word = word + options.gamma * self._word_bounds(ints[WORD_STATE])
+            inside = self.automaton.best_inside[states] + (options.beta - self.max_gain)
+            bound = bound - self.automaton.look_ahead[states] + np.maximum(inside, word)
+        return bound
 
     def read_token(self, ints: Columns, floats: Columns, tokens: np.ndarray) -> None:
         """Adds one token to the columns of some hypotheses: its language model, its length."""
@@ -141,7 +137,7 @@ class Knowledge:
         if self.token_lm is not None:
             value, ints[TOKEN_STATE] = self.token_lm.advance(ints[TOKEN_STATE], tokens)
             floats[TOKEN_LM] = floats[TOKEN_LM] + weighed(self.options.alpha, value)
-        if self.phrases is not None and self.spelling is None:
+        if self.phrases is not None and self.automaton is None:
             self._read_phrase(ints, tokens)
 
     def read_word(self, ints: Columns, floats: Columns, words: np.ndarray) -> None:

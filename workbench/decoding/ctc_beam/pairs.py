@@ -48,12 +48,12 @@ def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, limit
     order = np.argsort(-base, axis=1, kind="stable")
     order += np.arange(0, count * rows, rows)[:, None]
     base = base.take(order)
-    chances, tokens = _best_tokens(log_probs, cut - base[:, :1], limit)
+    best_log_probs, tokens = _best_tokens(log_probs, cut - base[:, :1], limit)
     # Rows that reach the cut with the best token, and tokens that reach it with the best row.
-    needed_rows = int(np.count_nonzero((base >= cut - chances[:, :1]).any(axis=0)))
-    needed_tokens = int(np.count_nonzero((chances >= cut - base[:, :1]).any(axis=0)))
-    i, j = _early_pairs(min(_rounded(needed_rows), rows), min(_rounded(needed_tokens), chances.shape[1]), limit)
-    sums = base.take(i, axis=1) + chances.take(j, axis=1)
+    needed_rows = int(np.count_nonzero((base >= cut - best_log_probs[:, :1]).any(axis=0)))
+    needed_tokens = int(np.count_nonzero((best_log_probs >= cut - base[:, :1]).any(axis=0)))
+    i, j = _early_pairs(min(_rounded(needed_rows), rows), min(_rounded(needed_tokens), best_log_probs.shape[1]), limit)
+    sums = base.take(i, axis=1) + best_log_probs.take(j, axis=1)
     indices = (sums >= cut).ravel().nonzero()[0]
     utterances = indices // len(i)
     if len(indices) > limit:
@@ -65,9 +65,9 @@ def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, limit
             indices = (sums >= cut).ravel().nonzero()[0]
             utterances = indices // len(i)
     positions = indices - utterances * len(i)
-    j = j.take(positions) + utterances * chances.shape[1]
+    j = j.take(positions) + utterances * best_log_probs.shape[1]
     tokens = tokens.take(j)
-    return Pairs(order.take(i.take(positions) + utterances * rows), tokens, utterances, chances.take(j))
+    return Pairs(order.take(i.take(positions) + utterances * rows), tokens, utterances, best_log_probs.take(j))
 
 
 def _best_tokens(log_probs: np.ndarray, minimum: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
@@ -92,11 +92,11 @@ def _best_tokens(log_probs: np.ndarray, minimum: np.ndarray, limit: int) -> tupl
         )
     width = _rounded(int(counts.max(initial=0)))
     targets = np.arange(len(places_reached)) + (np.arange(count) * width - counts.cumsum() + counts).take(utterances)
-    chances, tokens = np.full(count * width, -np.inf), np.zeros(count * width, dtype=np.int64)
-    chances[targets], tokens[targets] = log_probs.take(places_reached), places_reached - utterances * vocabulary
-    order = np.argsort(-chances.reshape(count, width), axis=1)[:, :limit]
+    best_log_probs, tokens = np.full(count * width, -np.inf), np.zeros(count * width, dtype=np.int64)
+    best_log_probs[targets], tokens[targets] = log_probs.take(places_reached), places_reached - utterances * vocabulary
+    order = np.argsort(-best_log_probs.reshape(count, width), axis=1)[:, :limit]
     order += np.arange(0, count * width, width)[:, None]
-    return chances.take(order), tokens.take(order)
+    return best_log_probs.take(order), tokens.take(order)
 
 
 def _reaching(values: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -40,18 +40,18 @@ class Progress:
         self._load_blocks()
 
     @property
-    def blank(self) -> np.ndarray:
+    def blank_log_probs(self) -> np.ndarray:
         """Log-probability of the blank in each next frame, float64 [unfinished]; any number for a finished one."""
         values: np.ndarray = self._blanks[self._places[: self.unfinished]]
         return values
 
     @property
-    def top(self) -> np.ndarray:
+    def best_log_probs(self) -> np.ndarray:
         """The best log-probability of a token, not the blank, in each next frame, float64 [unfinished]."""
         values: np.ndarray = self._tops[self._places[: self.unfinished]]
         return values
 
-    def of_tokens(self, tokens: np.ndarray) -> np.ndarray:
+    def token_log_probs(self, tokens: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities of tokens [unfinished, n] in the next frames, float64 [unfinished, n].
 
         For the token -1, the value has no meaning.

@@ -12,12 +12,12 @@ from workbench.decoding.ctc_beam.rows import (
     EARNED,
     HISTORY,
     LENGTH,
+    LEXICON_STATE,
     MASS,
     NEURAL_LM,
     PARENT,
     PHRASE,
     PREFIX,
-    SPELLING,
     TOKEN_LM,
     WORD_LM,
     WORDS,
@@ -25,7 +25,7 @@ from workbench.decoding.ctc_beam.rows import (
 )
 from workbench.decoding.ctc_beam.selection import Selection
 
-INTS, FLOATS = (PREFIX, HISTORY, LENGTH, WORDS, SPELLING, PHRASE, EARNED), (TOKEN_LM, WORD_LM, NEURAL_LM)
+INTS, FLOATS = (PREFIX, HISTORY, LENGTH, WORDS, LEXICON_STATE, PHRASE, EARNED), (TOKEN_LM, WORD_LM, NEURAL_LM)
 
 
 class Recorder:
@@ -150,9 +150,9 @@ class Recorder:
         zeros = np.zeros(len(ids))
         bonus = options.beta * ints[LENGTH]
         ahead = zeros
-        if knowledge.spelling is not None:
+        if knowledge.automaton is not None:
             bonus = bonus + options.word_bonus * ints[WORDS]
-            ahead = knowledge.spelling.ahead[ints[SPELLING]]
+            ahead = knowledge.automaton.look_ahead[ints[LEXICON_STATE]]
         boost = zeros if knowledge.phrases is None else knowledge.boost(ints)
         scores = Scores(ids, mass, floats[TOKEN_LM], floats[WORD_LM], floats[NEURAL_LM], bonus, boost, ahead)
         best = np.argsort(-scores.total, kind="stable")[:limit]

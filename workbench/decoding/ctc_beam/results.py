@@ -10,12 +10,12 @@ from workbench.decoding.ctc_beam.rows import (
     EARNED,
     HISTORY,
     LENGTH,
+    LEXICON_STATE,
     MASS,
     NEURAL_LM,
     NEURAL_STATE,
     PHRASE,
     PREFIX,
-    SPELLING,
     TOKEN_LM,
     TOKEN_STATE,
     WORD_LM,
@@ -25,13 +25,13 @@ from workbench.decoding.ctc_beam.rows import (
 )
 
 
-def ask_ends(rows: Rows, knowledge: Knowledge) -> None:
+def score_ends(rows: Rows, knowledge: Knowledge) -> None:
     """Asks the neural model for the ends of all utterances' hypotheses in one call. It remembers the answers."""
     if knowledge.neural_lm is None:
         return
     active = (rows.ints[PREFIX] >= 0) & (rows.floats[MASS] > -np.inf)
-    if knowledge.spelling is not None:
-        active &= knowledge.spelling.complete[rows.ints[SPELLING]]
+    if knowledge.automaton is not None:
+        active &= knowledge.automaton.complete[rows.ints[LEXICON_STATE]]
     if active.any():
         knowledge.neural_lm.final(np.unique(rows.ints[NEURAL_STATE][active]))
 
@@ -43,8 +43,8 @@ def hypotheses(rows: Rows, utterance: int, knowledge: Knowledge, limit: int) -> 
     """
     ints, floats = rows.ints[:, utterance], rows.floats[:, utterance]
     is_complete = (ints[PREFIX] >= 0) & (floats[MASS] > -np.inf)
-    if knowledge.spelling is not None:
-        is_complete &= knowledge.spelling.complete[ints[SPELLING]]
+    if knowledge.automaton is not None:
+        is_complete &= knowledge.automaton.complete[ints[LEXICON_STATE]]
     ints, floats = ints[:, is_complete], floats[:, is_complete]
     options = knowledge.options
     parts = {TOKEN_LM: floats[TOKEN_LM], WORD_LM: floats[WORD_LM], NEURAL_LM: floats[NEURAL_LM]}

@@ -12,14 +12,14 @@ import numpy as np
 
 from workbench.decoding.ctc_beam.trees import Tree
 
-# Whole numbers of a row. States are those of the language models, the spelling and the phrases.
-PREFIX, PARENT, LAST, LENGTH, TOKEN_STATE, HISTORY, WORDS, SPELLING, WORD_STATE, NEURAL_STATE, PHRASE, EARNED = range(
-    12
+# Whole numbers of a row. States are those of the language models, the lexicon and the phrases.
+PREFIX, PARENT, LAST, LENGTH, TOKEN_STATE, HISTORY, WORDS, LEXICON_STATE, WORD_STATE, NEURAL_STATE, PHRASE, EARNED = (
+    range(12)
 )
 INTS = 12
 # Natural logarithms: alignments that end in a blank, in the last token, both; then what does not depend on alignments.
-# REACH is the most that LANGUAGE may be after one more token.
-BLANK_MASS, TOKEN_MASS, MASS, TOKEN_LM, WORD_LM, NEURAL_LM, LANGUAGE, REACH = range(8)
+# BOUND is the most that LANGUAGE may be after one more token.
+BLANK_MASS, TOKEN_MASS, MASS, TOKEN_LM, WORD_LM, NEURAL_LM, LANGUAGE, BOUND = range(8)
 FLOATS = 8
 
 TREE_LIMIT = 1 << 17  # prefixes that may have numbers before those without active descendants are forgotten
@@ -40,7 +40,7 @@ class Rows:
         self.ints[PREFIX, :, 0] = np.arange(utterances)
         self.ints[[PARENT, LAST]] = -1
         self.floats[TOKEN_MASS] = -np.inf
-        self.crowded = np.zeros(utterances, dtype=bool)  # whether the search may have dropped a hypothesis
+        self.pruned = np.zeros(utterances, dtype=bool)  # whether the search may have dropped a hypothesis
         self._row_of = np.full(len(self.prefixes.parents) + 1, -1, dtype=np.int64)  # the last one is for prefix -1
         self._row_of[:utterances] = 0
         self._limit = TREE_LIMIT

@@ -19,15 +19,15 @@ from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_beam.progress import Progress
 from workbench.decoding.ctc_beam.rows import (
     BLANK_MASS,
+    BOUND,
     HISTORY,
     LANGUAGE,
     LAST,
+    LEXICON_STATE,
     MASS,
     NEURAL_STATE,
     PARENT,
     PREFIX,
-    REACH,
-    SPELLING,
     TOKEN_MASS,
     TOKEN_STATE,
     WORD_STATE,
@@ -40,7 +40,7 @@ from workbench.decoding.ctc_beam.word_extensions import WordExtender
 class SearchObserver(Protocol):
     """Watches a search. It sees every candidate, so the search is slower, but its result is the same."""
 
-    def frame(self, rows: Rows, stays: UnextendedRows, new: Extensions, chosen: Selection) -> None:
+    def frame(self, rows: Rows, unextended: UnextendedRows, extensions: Extensions, selection: Selection) -> None:
         """Is called after the choice of each frame, before the rows change."""
         ...
 
@@ -67,8 +67,8 @@ class Search:
         # The share of the recordings that must wait. A neural model is costly, so it is asked once for all of them.
         self._patience = 0.75 if knowledge.neural_lm is None else 1.0
         self._extender = Extender(vocabulary, knowledge, size)
-        if knowledge.spelling is not None:
-            self._extender = WordExtender(vocabulary, knowledge, size, knowledge.spelling)
+        if knowledge.automaton is not None:
+            self._extender = WordExtender(vocabulary, knowledge, size, knowledge.automaton)
 
     def begin(self, utterances: int) -> Rows:
         """Returns beams with the empty hypothesis alone."""
@@ -83,7 +83,7 @@ class Search:
         for column, model in models:
             rows.ints[column] = 0 if model is None else model.start
         if knowledge.bounded:
-            rows.floats[REACH] = knowledge.reach(dict(enumerate(rows.ints)), rows.floats[LANGUAGE])
+            rows.floats[BOUND] = knowledge.upper_bound(dict(enumerate(rows.ints)), rows.floats[LANGUAGE])
         return rows
 
     def run(self, rows: Rows, recordings: Sequence[Frames], observer: SearchObserver | None = None) -> None:
@@ -99,14 +99,14 @@ class Search:
             observer: sees what happens; for it, no frame is quiet.
         """
         progress = Progress(recordings, self._vocabulary, self._blank)
-        crowded = False
+        pruned = False
         while progress.unfinished:
             running = progress.running[: progress.unfinished]
-            unextended = self._stay(rows, progress)
+            unextended = self._unextended(rows, progress)
             floor = floor_of(unextended.score, self._size, self._options.threshold)
-            if not crowded:  # what cannot reach the floor is left out
-                rows.crowded[: progress.unfinished] |= running & (floor > MIN_SCORE)
-                crowded = bool(rows.crowded.all())
+            if not pruned:  # what cannot reach the floor is left out
+                rows.pruned[: progress.unfinished] |= running & (floor > MIN_SCORE)
+                pruned = bool(rows.pruned.all())
             if observer is None:
                 is_quiet = self._quiet(rows, progress, unextended, floor)
             else:
@@ -116,13 +116,13 @@ class Search:
             if has_changes:
                 frame = self._frame(rows, stopped, progress, unextended, floor)
             if not has_changes or len(stopped) < progress.unfinished:
-                self._move(rows, unextended, advances)
+                self._update_masses(rows, unextended, advances)
             if has_changes:
-                self._change(rows, frame, observer)
+                self._extend(rows, frame, observer)
                 advances = running
             progress.step(advances)
 
-    def _move(self, rows: Rows, unextended: UnextendedRows, advances: np.ndarray) -> None:
+    def _update_masses(self, rows: Rows, unextended: UnextendedRows, advances: np.ndarray) -> None:
         """Moves the utterances in which `advances` [unfinished] is true over a frame without new tokens."""
         masses = rows.floats[: len(unextended.masses), : len(advances)]
         if advances.all():
@@ -130,45 +130,45 @@ class Search:
         else:
             np.copyto(masses, unextended.masses, where=advances[:, None])
 
-    def _stay(self, rows: Rows, progress: Progress) -> UnextendedRows:
+    def _unextended(self, rows: Rows, progress: Progress) -> UnextendedRows:
         """Returns the rows after a frame of blanks or repeats, joined by the alignments of their parents."""
         unfinished = progress.unfinished
         floats = rows.floats[:, :unfinished]
         masses = np.empty((3, unfinished, rows.capacity))
         blank_mass, token_mass, mass = masses
-        np.add(floats[MASS], progress.blank[:, None], out=blank_mass)
+        np.add(floats[MASS], progress.blank_log_probs[:, None], out=blank_mass)
         self._add(floats[TOKEN_MASS], rows.parent_mass(unfinished), out=token_mass)
         # For an empty hypothesis, this is the log-probability of any token, because its mass here is -inf.
-        token_mass += progress.of_tokens(rows.ints[LAST, :unfinished])
+        token_mass += progress.token_log_probs(rows.ints[LAST, :unfinished])
         self._add(blank_mass, token_mass, out=mass)
         return UnextendedRows(masses, mass + floats[LANGUAGE])
 
     def _quiet(self, rows: Rows, progress: Progress, unextended: UnextendedRows, floor: np.ndarray) -> np.ndarray:
         """Returns for each next frame whether the beam keeps the same hypotheses, bool [unfinished]."""
         is_quiet = self._extender.quiet(rows, progress, unextended, floor)
-        if self._may_drop(rows) and is_quiet.any():
-            complete = self._complete(rows.ints[SPELLING, : progress.unfinished])
+        if self._may_prune(rows) and is_quiet.any():
+            complete = self._complete(rows.ints[LEXICON_STATE, : progress.unfinished])
             is_kept = surviving(unextended.score, self._size, self._options.threshold, complete, self._options.nbest)
             is_quiet &= (is_kept | (unextended.score == -np.inf)).all(axis=1)
         return is_quiet
 
-    def _may_drop(self, rows: Rows) -> bool:
+    def _may_prune(self, rows: Rows) -> bool:
         """Returns whether hypotheses may be dropped without new ones in their place."""
         return self._options.threshold is not None or rows.capacity > self._size
 
-    def _complete(self, spelling: np.ndarray) -> np.ndarray | None:
+    def _complete(self, states: np.ndarray) -> np.ndarray | None:
         """Returns which rows have no unfinished word, in the shape of their states; None without a lexicon."""
-        return None if self._knowledge.spelling is None else self._knowledge.spelling.complete.take(spelling)
+        return None if self._knowledge.automaton is None else self._knowledge.automaton.complete.take(states)
 
     def _frame(
         self, rows: Rows, utterances: np.ndarray, progress: Progress, unextended: UnextendedRows, floor: np.ndarray
     ) -> Frame:
         """Returns what the extender must know about the next frames of some utterances."""
         if len(utterances) < len(floor):
-            unextended, floor = unextended.of(utterances), floor.take(utterances)
+            unextended, floor = unextended.of_utterances(utterances), floor.take(utterances)
         base = rows.floats[MASS].take(utterances, axis=0) + rows.floats[LANGUAGE].take(utterances, axis=0)
-        if self._knowledge.spelling is not None:
-            base -= self._knowledge.spelling.ahead.take(rows.ints[SPELLING].take(utterances, axis=0))
+        if self._knowledge.automaton is not None:
+            base -= self._knowledge.automaton.look_ahead.take(rows.ints[LEXICON_STATE].take(utterances, axis=0))
         log_probs = self._tokens(progress.frames(utterances))
         return Frame(
             rows,
@@ -176,21 +176,21 @@ class Search:
             unextended,
             base,
             log_probs,
-            progress.top.take(utterances),
+            progress.best_log_probs.take(utterances),
             floor,
             self._extender.cut(floor),
         )
 
-    def _change(self, rows: Rows, frame: Frame, observer: SearchObserver | None) -> None:
+    def _extend(self, rows: Rows, frame: Frame, observer: SearchObserver | None) -> None:
         """Moves some utterances over a frame that may change which hypotheses are in the beam."""
         extensions = self._extender.extend(frame)
         utterances, masses = frame.utterances, frame.unextended.masses
-        if not len(extensions) and observer is None and not self._may_drop(rows):
+        if not len(extensions) and observer is None and not self._may_prune(rows):
             rows.floats[: len(masses), utterances] = masses
             return
         complete = None
-        if self._knowledge.spelling is not None:
-            complete = self._complete(rows.ints[SPELLING].take(utterances, axis=0))
+        if self._knowledge.automaton is not None:
+            complete = self._complete(rows.ints[LEXICON_STATE].take(utterances, axis=0))
         size, threshold = self._size, self._options.threshold
         chosen = choose(
             frame.unextended.score,
@@ -228,7 +228,7 @@ class Search:
         ints = rows.ints.reshape(len(rows.ints), -1).take(extensions.parents, axis=1)
         floats = rows.floats.reshape(len(rows.floats), -1).take(extensions.parents, axis=1)
         ints[PARENT], ints[LAST] = ints[PREFIX], extensions.tokens
-        if self._knowledge.spelling is not None:
+        if self._knowledge.automaton is not None:
             completed = np.flatnonzero(extensions.word >= 0)
             extensions.ints[HISTORY] = ints[HISTORY].copy()
             extensions.ints[HISTORY][completed] = rows.histories.number(
@@ -244,7 +244,7 @@ class Search:
             extensions.mass,
         )
         if self._knowledge.bounded:
-            floats[REACH] = self._knowledge.reach(dict(enumerate(ints)), floats[LANGUAGE])
+            floats[BOUND] = self._knowledge.upper_bound(dict(enumerate(ints)), floats[LANGUAGE])
         rows.replace(utterances, chosen.kept, extensions.utterances, ints, floats)
-        rows.crowded[utterances] |= chosen.cut > -np.inf
+        rows.pruned[utterances] |= chosen.cut > -np.inf
         rows.forget()

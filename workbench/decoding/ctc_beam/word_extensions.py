@@ -9,10 +9,10 @@ import numpy as np
 from workbench.decoding.ctc_beam.candidates import Extensions, is_among
 from workbench.decoding.ctc_beam.extensions import Extender, Frame
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
+from workbench.decoding.ctc_beam.lexicon_automaton import LexiconAutomaton
 from workbench.decoding.ctc_beam.pairs import Pairs, likely_pairs
-from workbench.decoding.ctc_beam.rows import HISTORY, LANGUAGE, LAST, MASS, PARENT, PREFIX, REACH, SPELLING
+from workbench.decoding.ctc_beam.rows import BOUND, HISTORY, LANGUAGE, LAST, LEXICON_STATE, MASS, PARENT, PREFIX
 from workbench.decoding.ctc_beam.selection import MIN_SCORE
-from workbench.decoding.ctc_beam.spelling import Spelling
 
 Reader = Callable[[Columns, Columns, np.ndarray], None]  # adds a word to columns
 
@@ -23,24 +23,24 @@ class WordExtender(Extender):
     Args: as `Extender`'s.
     """
 
-    def __init__(self, vocabulary: int, knowledge: Knowledge, size: int, spelling: Spelling):
+    def __init__(self, vocabulary: int, knowledge: Knowledge, size: int, automaton: LexiconAutomaton):
         super().__init__(vocabulary, knowledge, size)
-        self._spelling = spelling
-        self._word_gain = knowledge.gain - knowledge.options.beta  # the most that a further word adds
+        self._automaton = automaton
+        self._max_word_gain = knowledge.max_gain - knowledge.options.beta  # the most that a further word adds
 
     def extend(self, frame: Frame) -> Extensions:
         extensions, prefixes, reached = self._with_tokens(frame)
-        knowledge, spelling, rows = self._knowledge, self._spelling, frame.rows
-        extensions.ints[SPELLING] = np.zeros(len(extensions), dtype=np.int64)
+        knowledge, automaton, rows = self._knowledge, self._automaton, frame.rows
+        extensions.ints[LEXICON_STATE] = np.zeros(len(extensions), dtype=np.int64)
         self._score(extensions)
         floor = frame.floor.take(extensions.utterances)
-        unfinished = spelling.unfinished(reached)
-        inside = ((unfinished >= 0) & (extensions.score + spelling.ahead.take(unfinished) >= floor)).nonzero()[0]
-        may_complete = ((extensions.score >= floor - self._word_gain) & (extensions.score > -np.inf)).nonzero()[0]
-        completing, words = spelling.words(reached.take(may_complete))
+        unfinished = automaton.unfinished(reached)
+        inside = ((unfinished >= 0) & (extensions.score + automaton.look_ahead.take(unfinished) >= floor)).nonzero()[0]
+        may_complete = ((extensions.score >= floor - self._max_word_gain) & (extensions.score > -np.inf)).nonzero()[0]
+        completing, words = automaton.words(reached.take(may_complete))
         completing = may_complete.take(completing)
         history = np.full(len(completing), -1)
-        if not spelling.certain:
+        if not automaton.is_unambiguous:
             active_slots = np.sort(_slots(rows.ints[PREFIX], rows.ints[HISTORY], rows.histories.size), axis=None)
             inside = inside[~self._is_in_beam(frame, prefixes[inside], extensions.ints[HISTORY][inside], active_slots)]
             history = rows.histories.find(extensions.ints[HISTORY][completing], words)
@@ -48,7 +48,7 @@ class WordExtender(Extender):
             completing, words, history = completing[is_new], words[is_new], history[is_new]
 
         extensions = extensions.take(np.concatenate([inside, completing]))
-        extensions.ints[SPELLING][: len(inside)] = unfinished.take(inside)
+        extensions.ints[LEXICON_STATE][: len(inside)] = unfinished.take(inside)
         extensions.ints[HISTORY][len(inside) :] = history
         extensions.word[len(inside) :] = words
         first = len(inside)
@@ -56,12 +56,12 @@ class WordExtender(Extender):
             self._read_words(extensions, first, knowledge.read_word)
         self._score(extensions)
         if knowledge.neural_lm is not None:
-            if knowledge.gain < np.inf:
+            if knowledge.max_gain < np.inf:
                 above_floor = (extensions.score >= frame.floor.take(extensions.utterances)).nonzero()[0]
                 extensions, first = extensions.take(above_floor), int(np.searchsorted(above_floor, first))
             self._read_words(extensions, first, knowledge.read_word_neural)
             self._score(extensions)
-        remains = True if spelling.certain else self._merge(frame, extensions, first)
+        remains = True if automaton.is_unambiguous else self._merge(frame, extensions, first)
         selected = (remains & (extensions.score >= frame.floor.take(extensions.utterances))).nonzero()[0]
         return extensions.take(selected.take(np.argsort(extensions.utterances.take(selected), kind="stable")))
 
@@ -80,7 +80,7 @@ class WordExtender(Extender):
         parents, utterances, tokens = pairs.parents, pairs.utterances, pairs.tokens
         prefixes, blank_mass, token_mass = np.full(len(mass), -1), np.full(len(mass), -np.inf), mass
         rows = frame.rows
-        if not self._spelling.certain:
+        if not self._automaton.is_unambiguous:
             rejoined, children = self._existing(frame)
             rows_joined, unextended = frame.places(children, children // frame.capacity), frame.unextended
             parents = np.concatenate([parents, frame.places(rejoined, children // frame.capacity)])
@@ -90,7 +90,7 @@ class WordExtender(Extender):
             blank_mass = np.concatenate([blank_mass, unextended.blank_mass.take(children)])
             token_mass = np.concatenate([token_mass, unextended.token_mass.take(children)])
             mass = np.concatenate([mass, unextended.mass.take(children)])
-        reached = self._spelling.step(rows.ints[SPELLING].take(parents), tokens)
+        reached = self._automaton.step(rows.ints[LEXICON_STATE].take(parents), tokens)
         columns, values = self._columns(rows, parents)
         word = np.full(len(parents), -1)
         extensions = Extensions(parents, utterances, tokens, blank_mass, token_mass, mass, columns, values, word, mass)
@@ -106,23 +106,25 @@ class WordExtender(Extender):
 
     def _legal_pairs(self, frame: Frame) -> Pairs:
         """Returns the pairs of `likely_pairs` that the lexicon allows."""
-        spelling, base, capacity = frame.ints(SPELLING), frame.base, frame.capacity
+        states, base, capacity = frame.ints(LEXICON_STATE), frame.base, frame.capacity
         # Between words many tokens may follow. A look-ahead that is sure to come counts at once.
-        root = (spelling == 0).reshape(base.shape)
+        root = (states == 0).reshape(base.shape)
         base_between_words = np.where(root, base, -np.inf)
         word_starts = likely_pairs(
-            base_between_words, frame.log_probs + self._spelling.first_ahead, frame.cut, self._pair_limit
+            base_between_words, frame.log_probs + self._automaton.first_look_ahead, frame.cut, self._pair_limit
         )
         # Inside of words few may follow.
-        limit, reach = frame.cut - frame.top, base
+        limit, bound = frame.cut - frame.top, base
         if self._knowledge.bounded:
-            limit, reach = frame.floor - frame.top, (frame.floats(MASS) + frame.floats(REACH)).reshape(base.shape)
-        inside = (~root & (reach >= np.maximum(limit, MIN_SCORE)[:, None])).ravel().nonzero()[0]
-        positions, tokens, ahead = self._spelling.tokens(spelling.take(inside))
+            limit, bound = frame.floor - frame.top, (frame.floats(MASS) + frame.floats(BOUND)).reshape(base.shape)
+        inside = (~root & (bound >= np.maximum(limit, MIN_SCORE)[:, None])).ravel().nonzero()[0]
+        positions, tokens, look_ahead = self._automaton.tokens(states.take(inside))
         rows = inside.take(positions)
         utterances = rows // capacity
-        chances = frame.log_probs.take(utterances * self._vocabulary + tokens)
-        reaching = (base.take(rows) + chances + ahead >= np.maximum(frame.cut, MIN_SCORE).take(utterances)).nonzero()[0]
+        token_log_probs = frame.log_probs.take(utterances * self._vocabulary + tokens)
+        reaching = (
+            base.take(rows) + token_log_probs + look_ahead >= np.maximum(frame.cut, MIN_SCORE).take(utterances)
+        ).nonzero()[0]
         return Pairs(
             np.concatenate([word_starts.parents, rows.take(reaching)]),
             np.concatenate([word_starts.tokens, tokens.take(reaching)]),
@@ -130,7 +132,7 @@ class WordExtender(Extender):
             np.concatenate(
                 [
                     frame.log_probs.take(word_starts.utterances * self._vocabulary + word_starts.tokens),
-                    chances.take(reaching),
+                    token_log_probs.take(reaching),
                 ]
             ),
         )
@@ -150,7 +152,7 @@ class WordExtender(Extender):
         counts = np.searchsorted(prefixes, parent_prefixes, "right") - starts
         offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         parents, children = by_prefix[np.repeat(starts, counts) + offsets], np.repeat(children, counts)
-        language = frame.floats(LANGUAGE) - self._spelling.ahead[frame.ints(SPELLING)]
+        language = frame.floats(LANGUAGE) - self._automaton.look_ahead[frame.ints(LEXICON_STATE)]
         mass = mass[children]
         may_reach = (mass + language[parents] >= frame.cut[parents // capacity]) & (mass > -np.inf)
         return parents[may_reach], children[may_reach]
@@ -166,7 +168,7 @@ class WordExtender(Extender):
 
     def _score(self, extensions: Extensions) -> None:
         """Computes the scores of hypotheses from their columns."""
-        extensions.floats[LANGUAGE] = self._knowledge.language(extensions.ints, extensions.floats)
+        extensions.floats[LANGUAGE] = self._knowledge.language_score(extensions.ints, extensions.floats)
         extensions.score = extensions.mass + extensions.floats[LANGUAGE]
 
     def _merge(self, frame: Frame, extensions: Extensions, first: int) -> np.ndarray:
@@ -190,7 +192,9 @@ class WordExtender(Extender):
         is_same = (inside[indices] == keys[first:]) & (extensions.ints[HISTORY][first:] >= 0)
         if is_same.any():
             partners = order[indices[is_same]]
-            extensions.ints[SPELLING][partners] = self._spelling.with_root(extensions.ints[SPELLING][partners])
+            extensions.ints[LEXICON_STATE][partners] = self._automaton.with_root(
+                extensions.ints[LEXICON_STATE][partners]
+            )
             remains[first:] = ~is_same
             self._score(extensions)
         return remains

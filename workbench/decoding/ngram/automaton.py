@@ -26,10 +26,10 @@ ROOT = 0
 """The state of the empty history."""
 DENSE = 4 << 20
 """Up to this number of pairs of state and word, a table holds the result of each."""
-AT_ONCE = 1 << 16  # pairs of state and word that are looked up at once
+BLOCK_SIZE = 1 << 16  # pairs of state and word that are looked up at once
 
 
-class Automaton:
+class NgramAutomaton:
     """The states of an n-gram model, and what each word leads to."""
 
     def __init__(self, orders: Sequence[Ngrams], vocabulary: int, dense: int = DENSE):
@@ -66,7 +66,7 @@ class Automaton:
         """The number of words."""
         return self._vocabulary
 
-    def largest(self, mask: np.ndarray) -> np.ndarray:
+    def upper_bounds(self, mask: np.ndarray) -> np.ndarray:
         """Returns for each state a bound float64 [states]: no word of the mask has a larger ln P(word | state).
 
         It is the largest of the state's own arcs and of the bound of the state to which it backs off. (A word may have
@@ -85,7 +85,7 @@ class Automaton:
             np.maximum(bounds[first:end], backed_off, out=bounds[first:end])
         return bounds
 
-    def follow(self, states: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def advance(self, states: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns ln P(word | state) float64 [n], and the states int64 [n] after the words.
 
         Args:
@@ -95,13 +95,13 @@ class Automaton:
         if self._rows is not None:
             places = states * self._vocabulary + words
             return self._rows[0].take(places), self._rows[1].take(places)
-        if len(states) <= AT_ONCE:
-            return self._follow(states, words)
-        blocks = [slice(start, start + AT_ONCE) for start in range(0, len(states), AT_ONCE)]
-        results = [self._follow(states[block], words[block]) for block in blocks]
+        if len(states) <= BLOCK_SIZE:
+            return self._look_up(states, words)
+        blocks = [slice(start, start + BLOCK_SIZE) for start in range(0, len(states), BLOCK_SIZE)]
+        results = [self._look_up(states[block], words[block]) for block in blocks]
         return np.concatenate([ln for ln, _ in results]), np.concatenate([next_states for _, next_states in results])
 
-    def _follow(self, states: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _look_up(self, states: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Looks up the word's arc in each state and in all its back-off states at once, and takes the first arc."""
         chain = [states]
         while chain[-1].any():  # the root has an arc for every word
@@ -167,7 +167,7 @@ class Automaton:
         if missing.any():
             self._keys, self._ln, self._next = keys[~missing], ln[~missing], next_states[~missing]
             states, words = states[missing], words[missing]
-            ln[missing] = self._backoff[states] + self.follow(self._link[states], words)[0]
+            ln[missing] = self._backoff[states] + self.advance(self._link[states], words)[0]
         return keys, ln, next_states
 
     def _make_rows(self) -> tuple[np.ndarray, np.ndarray]:

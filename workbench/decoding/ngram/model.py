@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from workbench.decoding.ngram.automaton import DENSE, ROOT, Automaton
+from workbench.decoding.ngram.automaton import DENSE, ROOT, NgramAutomaton
 from workbench.decoding.ngram.tables import END, START, Ngrams, NgramTables, notes_on_symbols
 
 MISSING_UNKNOWN = -100.0
@@ -41,13 +41,13 @@ class NgramModel:
         symbol_words = tables.find(symbols)
         used_words = np.unique(np.concatenate([symbol_words, end, [] if start is None else [start]]).astype(np.int64))
         self._words = np.searchsorted(used_words, symbol_words)
-        self._automaton = Automaton(_restricted(orders, used_words), len(used_words), dense)
+        self._automaton = NgramAutomaton(_restricted(orders, used_words), len(used_words), dense)
         self._start = ROOT
         if start is not None:
             first = np.searchsorted(used_words, [start])
-            self._start = int(self._automaton.follow(np.array([ROOT]), first)[1][0])
+            self._start = int(self._automaton.advance(np.array([ROOT]), first)[1][0])
         states = np.arange(self.states)
-        self._final = self._automaton.follow(states, np.repeat(np.searchsorted(used_words, end), len(states)))[0]
+        self._final = self._automaton.advance(states, np.repeat(np.searchsorted(used_words, end), len(states)))[0]
 
     @property
     def states(self) -> int:
@@ -68,22 +68,22 @@ class NgramModel:
             states: int64 [n].
             symbols: int64 [n], indices into the list of symbols.
         """
-        return self._automaton.follow(states, self._words[symbols])
+        return self._automaton.advance(states, self._words[symbols])
 
     @property
     def unigrams(self) -> np.ndarray:
         """ln P(symbol) of each symbol after no history, float64 [symbols]."""
-        return self._automaton.follow(np.full(len(self._words), ROOT), self._words)[0]
+        return self._automaton.advance(np.full(len(self._words), ROOT), self._words)[0]
 
     @cached_property
-    def _largest(self) -> np.ndarray:
+    def _upper_bounds(self) -> np.ndarray:
         mask = np.zeros(self._automaton.words, dtype=bool)
         mask[self._words] = True
-        return self._automaton.largest(mask)
+        return self._automaton.upper_bounds(mask)
 
-    def largest(self, states: np.ndarray) -> np.ndarray:
+    def upper_bounds(self, states: np.ndarray) -> np.ndarray:
         """Returns for each state a bound float64 [n]: no symbol has a larger ln P(symbol | state)."""
-        bounds: np.ndarray = self._largest[states]
+        bounds: np.ndarray = self._upper_bounds[states]
         return bounds
 
     def final(self, states: np.ndarray) -> np.ndarray:

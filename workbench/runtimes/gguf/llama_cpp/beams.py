@@ -62,7 +62,7 @@ def ancestry_of(context: Context, prompt: np.ndarray, decoding: Decoding, limit:
     search, continuations = BeamSearch(decoding, limit), list[Continuation]()
 
     def choose(logits: np.ndarray) -> Continuation | None:
-        continuation = search.take(logits)
+        continuation = search.advance(logits)
         continuations.extend([] if continuation is None else [continuation])
         return continuation
 

@@ -16,9 +16,9 @@ from workbench.core.errors import BadInput
 from workbench.core.finite import check_logits
 from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
 from workbench.decoding.beams import BeamSearch, Continuation
-from workbench.decoding.choosing import TokenSampler
 from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding, padded_ids
+from workbench.decoding.sampling import TokenSampler
 from workbench.embeddings.merge import Merged
 from workbench.families.gguf_files import contains_language_model
 from workbench.families.language.directory import LanguageConfig
@@ -226,7 +226,7 @@ class LanguageModel:
 
                 def choose(logits: np.ndarray, search: BeamSearch = search) -> Continuation | None:
                     check_logits(logits)
-                    return search.take(logits)
+                    return search.advance(logits)
 
                 context.clear()
                 for _ in search_passes(context, prompt.embeddings[row][prompt.attention_mask[row]], beams, choose):

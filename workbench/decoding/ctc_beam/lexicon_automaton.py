@@ -16,7 +16,7 @@ from workbench.decoding.ctc_beam.lexicon_trie import Trie, trie_of
 DENSE = 1 << 22  # entries of a table of all arcs that is still small
 
 
-class Spelling:
+class LexiconAutomaton:
     """Walks many hypotheses through a lexicon at once. Several threads may use it.
 
     Args:
@@ -47,21 +47,21 @@ class Spelling:
         self._without_leaves = np.where(has_arcs, np.arange(nodes), -1)
         self.complete = np.zeros(nodes, dtype=bool)  # whether all words are complete: the state holds the root
         self.complete[0] = True
-        self.ahead = _look_ahead(trie, scores) if scores is not None else np.zeros(nodes)
+        self.look_ahead = _look_ahead(trie, scores) if scores is not None else np.zeros(nodes)
         # The look-ahead after each arc. Where it completes a word, that word's own score counts, which is at most 0.
         targets_without_leaves = self._without_leaves[self._targets]
-        self._arc_ahead = np.where(targets_without_leaves >= 0, self.ahead[targets_without_leaves], -np.inf)
-        self._arc_ahead[counts[self._targets] > 0] = 0.0
+        self._arc_look_ahead = np.where(targets_without_leaves >= 0, self.look_ahead[targets_without_leaves], -np.inf)
+        self._arc_look_ahead[counts[self._targets] > 0] = 0.0
         # The same for a word's first token; -inf for a token with which no word begins.
-        self.first_ahead = np.full(vocabulary, -np.inf)
+        self.first_look_ahead = np.full(vocabulary, -np.inf)
         root_arcs = slice(self._arc_counts[0])
-        self.first_ahead[self._arc_tokens[root_arcs]] = self._arc_ahead[root_arcs]
+        self.first_look_ahead[self._arc_tokens[root_arcs]] = self._arc_look_ahead[root_arcs]
         # Whether tokens alone decide the words: each either goes on with a word or completes one, never both.
-        self.certain = bool((counts + has_arcs <= 1).all())
+        self.is_unambiguous = bool((counts + has_arcs <= 1).all())
         # For each state: the largest look-ahead after an arc that completes no word; whether an arc completes one.
         from_states, completing = self._keys // vocabulary, counts[self._targets] > 0
         self.best_inside = np.full(nodes, -np.inf)
-        np.maximum.at(self.best_inside, from_states[~completing], self._arc_ahead[~completing])
+        np.maximum.at(self.best_inside, from_states[~completing], self._arc_look_ahead[~completing])
         self.completes = np.zeros(nodes, dtype=bool)
         self.completes[from_states[completing]] = True
         self._lock = threading.RLock()  # held while sets are made
@@ -106,7 +106,7 @@ class Spelling:
             words = sorted({int(word) for node in key for word in self._words_at(node)})
             self._without_leaves = np.append(self._without_leaves, state)
             self.complete = np.append(self.complete, 0 in members)
-            self.ahead = np.append(self.ahead, self.ahead[nodes].max())
+            self.look_ahead = np.append(self.look_ahead, self.look_ahead[nodes].max())
             self._word_starts = np.append(self._word_starts, len(self._words))
             self._word_counts = np.append(self._word_counts, len(words))
             self._words = np.append(self._words, np.array(words, dtype=np.int64))
@@ -114,7 +114,7 @@ class Spelling:
             self._arc_starts = np.append(self._arc_starts, len(self._arc_tokens))
             self._arc_counts = np.append(self._arc_counts, len(next_tokens))
             self._arc_tokens = np.append(self._arc_tokens, np.array(next_tokens, dtype=np.int64))
-            self._arc_ahead = np.append(self._arc_ahead, np.zeros(len(next_tokens)))
+            self._arc_look_ahead = np.append(self._arc_look_ahead, np.zeros(len(next_tokens)))
             unfinished_nodes = self._without_leaves[nodes]
             self._without_leaves[state] = self._state(set(unfinished_nodes[unfinished_nodes >= 0].tolist()))
         return self._set_states[key]
@@ -133,7 +133,7 @@ class Spelling:
         """
         positions, offsets = _ragged(self._arc_counts[states])
         arcs = self._arc_starts[states][positions] + offsets
-        return positions, self._arc_tokens[arcs], self._arc_ahead[arcs]
+        return positions, self._arc_tokens[arcs], self._arc_look_ahead[arcs]
 
     def unfinished(self, states: np.ndarray) -> np.ndarray:
         """Returns the states inside of words, int64 [n]: without the nodes at which no word goes on; -1 without any."""

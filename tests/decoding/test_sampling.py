@@ -19,8 +19,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from workbench.decoding.choosing import TokenSampler
 from workbench.decoding.generation import Decoding
+from workbench.decoding.sampling import TokenSampler
 
 STOPS = (3, 11)
 ANY = Decoding(STOPS, temperature=1.0)

@@ -42,12 +42,12 @@ def without_equal_output(tensors: Mapping[str, Tensor], same_rows: SameRows = _s
     They have the output matrix only if it differs from the embeddings. If a file has the output matrix alone, it
     becomes the embeddings.
     """
-    found = dict(tensors)
-    if EMBEDDINGS not in found and OUTPUT in found:
-        found[EMBEDDINGS] = found.pop(OUTPUT)
-    if OUTPUT in found and _are_equal(found[OUTPUT], found[EMBEDDINGS], same_rows):
-        del found[OUTPUT]
-    return found
+    remaining = dict(tensors)
+    if EMBEDDINGS not in remaining and OUTPUT in remaining:
+        remaining[EMBEDDINGS] = remaining.pop(OUTPUT)
+    if OUTPUT in remaining and _are_equal(remaining[OUTPUT], remaining[EMBEDDINGS], same_rows):
+        del remaining[OUTPUT]
+    return remaining
 
 
 def _are_equal(output: Tensor, embeddings: Tensor, same_rows: SameRows) -> bool:

@@ -37,13 +37,13 @@ class LocalWorkers:
 
     def replies(self, seconds: float) -> list[Reply]:
         """Waits up to `seconds` for replies of workers, and returns them."""
-        found: list[Reply] = []
+        replies: list[Reply] = []
         try:
-            found.append(self._replies.get(timeout=seconds))
+            replies.append(self._replies.get(timeout=seconds))
             while True:
-                found.append(self._replies.get_nowait())
+                replies.append(self._replies.get_nowait())
         except queue.Empty:
-            return [each for each in found if each.worker in self._workers]
+            return [each for each in replies if each.worker in self._workers]
 
     def pid(self, number: int) -> int | None:
         """Returns the id of a worker's process."""

@@ -155,7 +155,7 @@ class RayWorkers:
         ready, _ = self._ray.wait(list(self._waiting), num_returns=1, timeout=seconds)
         if ready:
             ready, _ = self._ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=0)
-        found: list[Reply] = []
+        replies: list[Reply] = []
         for each in ready:
             if each not in self._waiting:  # another reply has already said that this worker is gone
                 continue
@@ -163,8 +163,8 @@ class RayWorkers:
             reply = self._reply(number, batch, each)
             if isinstance(reply, (Died, Failed)):
                 self.end(number)
-            found.append(reply)
-        return found
+            replies.append(reply)
+        return replies
 
     def _reply(self, number: int, batch: int, each: Any) -> Reply:
         try:

@@ -56,22 +56,22 @@ def sound_column(schema: Any) -> str | None:
     Raises `BadInput` if several columns hold bytes, and none has a usual name.
     """
     types = parquet_library()[0].types
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
 
     def is_binary(kind: Any) -> bool:
         return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind))
 
     for field in schema:
         if is_binary(field.type) and field.name in NAMES:
-            found[field.name] = field.name
+            columns[field.name] = field.name
         elif types.is_struct(field.type):
             place = field.type.get_field_index("bytes")
             if place >= 0 and is_binary(field.type.field(place).type):
-                found[field.name] = f"{field.name}.bytes"
-    usual = next((found[name] for name in NAMES if name in found), None)
-    if usual is None and len(found) > 1:
-        raise BadInput(f"the columns {', '.join(found)[:200]} all hold bytes; expected the sound in one named audio")
-    return usual or next(iter(found.values()), None)
+                columns[field.name] = f"{field.name}.bytes"
+    usual = next((columns[name] for name in NAMES if name in columns), None)
+    if usual is None and len(columns) > 1:
+        raise BadInput(f"the columns {', '.join(columns)[:200]} all hold bytes; expected the sound in one named audio")
+    return usual or next(iter(columns.values()), None)
 
 
 class SoundTable:

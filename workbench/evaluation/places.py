@@ -71,9 +71,9 @@ class Recordings:
         Raises `BadInput` or `Unavailable`, in one sentence, if there is no such sound.
         """
         place = place_of(self.root, utterance.audio)
-        found = self._source(place, utterance)
+        source = self._source(place, utterance)
         self._reached[_host(place)] = place
-        return found
+        return source
 
     def is_at_fault(self, utterance: Utterance) -> bool | None:
         """Returns True if an unreachable recording is itself at fault, because other places can be reached.
@@ -281,17 +281,17 @@ def _is_there(place: str) -> bool:
 
 def _by_parts(place: str) -> str:
     """Returns a path each of whose folders may compose its accents in its own way; an empty text if there is none."""
-    found = ""
+    prefix = ""
     for part in place.split("/"):
-        forms = [found + (unicodedata.normalize(form, part) if form else part) for form in _FORMS]
+        forms = [prefix + (unicodedata.normalize(form, part) if form else part) for form in _FORMS]
         try:
             whole = next((each for each in forms if _is_there(each or "/")), None)
         except OSError:
             return ""
         if whole is None:
             return ""
-        found = f"{whole}/"
-    return found.removesuffix("/")
+        prefix = f"{whole}/"
+    return prefix.removesuffix("/")
 
 
 def _divided(place: str) -> tuple[str, str]:

@@ -129,12 +129,12 @@ def scores_of(score: Score) -> dict[str, Any]:
 
     Each of them has `substitutions`, `deletions`, `insertions`, `hits`, and `length`, the units of the reference.
     """
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "primary": score.name,
         "words": _plain_counts(score.words),
         "chars": _plain_counts(score.characters),
     }
-    return {**found, "mixed": _plain_counts(score.counts)} if score.name == "MER" else found
+    return {**values, "mixed": _plain_counts(score.counts)} if score.name == "MER" else values
 
 
 def counts_of(scores: Mapping[str, Any], unit: str) -> Counts:

@@ -300,10 +300,10 @@ def _beat(on_progress: OnProgress | None) -> Callable[[EvaluationState], None] |
 
 
 def _versions() -> dict[str, str]:
-    found = {"speech-workbench": __version__, "python": platform.python_version(), **versions()}
+    names = {"speech-workbench": __version__, "python": platform.python_version(), **versions()}
     for package in ("ray",):
         try:
-            found[package] = version(package)
+            names[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return names

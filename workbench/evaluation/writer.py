@@ -56,11 +56,11 @@ class Corpus:
     def at(self, positions: Sequence[Position]) -> list[Utterance]:
         """Returns the utterances at some positions."""
         with self.path.open("rb") as file:
-            found = []
+            utterances = []
             for position in positions:
                 file.seek(self.starts[position])
-                found.append(Utterance.from_line(file.readline()))
-        return found
+                utterances.append(Utterance.from_line(file.readline()))
+        return utterances
 
 
 @dataclass

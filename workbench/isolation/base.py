@@ -71,11 +71,11 @@ class Calls:
 def _result(call: Call, ready: inspect.BoundArguments, replies: Iterable[Any]) -> Any:
     """Returns the only reply to a call, or None without a reply."""
     try:
-        found = list(replies)
+        results = list(replies)
     except BaseException:
         call.clean_up(ready)
         raise
-    return found[0] if found else None
+    return results[0] if results else None
 
 
 class IsolatedSession(Calls):

@@ -70,15 +70,15 @@ def find_card(model: str | Path, catalogue: Catalogue) -> Card:
             raise BadInput(each.reason)
     if str(model) in listed:
         return listed[str(model)]
-    path, found = on_disk(model)
-    if found == "directory":
+    path, kind = on_disk(model)
+    if kind == "directory":
         source = {"directory": str(path.resolve())}
         card = Card(str(model), path.resolve().name, "", source)
         if reason := why_unreadable(card):
             raise BadInput(f"{model} cannot be used: {reason}")
         family = family_of(path.resolve())
         return replace(card, family=family.name, tasks=family.tasks)
-    if found == "file":
+    if kind == "file":
         if not is_gguf(path):
             check_downloaded(path, path.name)
             raise BadInput(

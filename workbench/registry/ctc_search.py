@@ -95,8 +95,8 @@ class CtcBeamSearch:
             logits: [frames, vocabulary] of floating-point numbers: logits or log-probabilities of CTC, or the path of
                 a file with them (see `workbench.pipelines.ctc.logits_files.read_logits`).
         """
-        [found] = self.decode_batch([logits])
-        return found
+        [hypotheses] = self.decode_batch([logits])
+        return hypotheses
 
     def decode_batch(self, logits: Sequence[np.ndarray | str | Path]) -> list[Hypotheses]:
         """Returns the best hypotheses of several recordings, which are decoded together; see `decode`."""

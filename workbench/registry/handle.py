@@ -129,15 +129,15 @@ class OpenSession(Capabilities):
         elif self.reads_text:
             check_prompt(source, self.model)
         all_options = options if not steps and follow is None else {**options, "steps": steps, "follow": follow}
-        found: Trace = self._carry(CALLS["trace"], (source, stages, given, out), all_options)
-        return found
+        trace: Trace = self._carry(CALLS["trace"], (source, stages, given, out), all_options)
+        return trace
 
     def _carry(self, call: Call, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Makes a call. Raises `BadInput` if the model lacks this call."""
         session = self.session
         if self.admission is None:
-            found = call_of(self._calls, call.name)(*arguments, **self._resolved(options))
-            return self._signed(session, found) if call.streams else found
+            result = call_of(self._calls, call.name)(*arguments, **self._resolved(options))
+            return self._signed(session, result) if call.streams else result
         takes_one_call = isinstance(session, IsolatedSession) and not RUNTIMES[self.runtime].parallel
         admitted = self.admission(self._spec, takes_one_call, options, arguments[:1])
         if call.streams:

@@ -99,12 +99,12 @@ class Registry:
         Raises `BadInput`, which suggests the nearest id, or says what is wrong with the card, directory or file.
         """
         catalogue = read_catalogue()
-        found = find_card(model, catalogue)
+        card = find_card(model, catalogue)
         for each in catalogue.bad:
             if not each.id and each.reason not in self._warned:  # the unreadable list may hold another card of that id
                 self._warned.add(each.reason)
                 log.warning("%s", each.reason)
-        return found
+        return card
 
     def default_runtime(self, card: Card) -> str:
         """Returns the runtime that a model opens on by default."""
@@ -284,10 +284,10 @@ class Registry:
 
     def _prepared(self, session: IsolatedSession, options: dict[str, Any]) -> dict[str, Any]:
         """Returns the resolved options of a call. Makes room for a second model that the call loads."""
-        found = self.resolve_options(options)
+        resolved = self.resolve_options(options)
         if not in_threads(session.spec):
-            self._budget.host(session, guest_of(found))
-        return found
+            self._budget.host(session, guest_of(resolved))
+        return resolved
 
     def _release(self, spec: SessionSpec) -> None:
         with self._lock:

@@ -93,21 +93,21 @@ def options_class(card: Card) -> type[Any]:
 
 def chat_options(card: Card) -> type[Any]:
     """Returns the dataclass of the options of conversations; raises `BadInput` if the model answers none."""
-    found = FAMILIES[card.family].chat_options_class
-    if found is None:
+    conversation_options = FAMILIES[card.family].chat_options_class
+    if conversation_options is None:
         raise BadInput(f"{card.id} cannot answer conversations; to chat, open a language model or a model that speaks")
-    return found
+    return conversation_options
 
 
 def resolve_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options as a session takes them: paths of files that do not depend on the folder of a process, and
     the place of the checkpoint for the id of a model.
     """
-    found = dict(options)
-    for name in _FILE_OPTIONS & found.keys():
-        if isinstance(found[name], (str, Path)):
-            found[name] = str(Path(found[name]).absolute())
-    return _with_detector(_with_language_model(found))
+    resolved = dict(options)
+    for name in _FILE_OPTIONS & resolved.keys():
+        if isinstance(resolved[name], (str, Path)):
+            resolved[name] = str(Path(resolved[name]).absolute())
+    return _with_detector(_with_language_model(resolved))
 
 
 _FILE_OPTIONS = {spec.name for spec in option_specs(CtcBeamOptions) if spec.file}

@@ -75,8 +75,8 @@ def why_unreadable(card: Card) -> str | None:
             return f"the path {_clipped(name)} is not UTF-8, and torch cannot open files under it; rename the folder"
         return _trouble("its checkpoint directory", card.place, lambda: os.scandir(card.place).close())
     if card.kind == "gguf":
-        found = (_trouble("its GGUF file", place, partial(_open_once, place)) for place in card.source.values())
-        return next(filter(None, found), None)
+        reasons = (_trouble("its GGUF file", place, partial(_open_once, place)) for place in card.source.values())
+        return next(filter(None, reasons), None)
     return None
 
 
@@ -187,7 +187,7 @@ def _download(card: Card, repository: str, on_progress: OnProgress | None) -> Pa
         raise Unavailable(f"{absent}; connect to the network once, {instead}") from error
     bars = _progress_bar(on_progress, repository)
     try:
-        found = snapshot_download(
+        directory = snapshot_download(
             repository, allow_patterns=_hub_files(card), etag_timeout=ANSWER_SECONDS, tqdm_class=bars
         )
     except (HTTPError, OSError, RuntimeError) as error:  # hf_xet, which fetches large files, raises RuntimeError
@@ -198,7 +198,7 @@ def _download(card: Card, repository: str, on_progress: OnProgress | None) -> Pa
         raise Unavailable(
             f"{card.id}: the download of {repository} broke off; open it again to go on from there, {instead}"
         ) from error
-    return Path(found)
+    return Path(directory)
 
 
 def _hub_cache() -> str:

@@ -91,8 +91,8 @@ def measured_weights(card: Card, on_progress: OnProgress | None = None) -> tuple
     return _weights(measured(checkpoint, card.family, on_progress))
 
 
-def _weights(found: Iterable[ConversionOffer]) -> tuple[Weights, ...]:
-    return tuple(Weights(each.name, each.nbytes, each.converted, each.default) for each in found)
+def _weights(offers: Iterable[ConversionOffer]) -> tuple[Weights, ...]:
+    return tuple(Weights(each.name, each.nbytes, each.converted, each.default) for each in offers)
 
 
 def check_quantization(card: Card, quantization: str) -> None:

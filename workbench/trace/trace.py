@@ -113,9 +113,9 @@ class StageFilter:
         try:
             parts = pattern.split(",")
         except (AttributeError, TypeError) as error:  # a list or bytes
-            found = type(pattern).__name__
+            kind = type(pattern).__name__
             raise BadInput(
-                f"the stage pattern is of type {found}; expected a text such as 'encoder.*,logits'"
+                f"the stage pattern is of type {kind}; expected a text such as 'encoder.*,logits'"
             ) from error
         self.patterns = tuple(part.strip() for part in parts if part.strip())
         if not self.patterns:

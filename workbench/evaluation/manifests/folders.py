@@ -70,12 +70,12 @@ def folder_rows(path: Path, wanted: Wanted = WHOLE) -> Rows:
     check_whole(path, wanted)
     stems = {name: posixpath.splitext(name)[0] for name in recordings}
     texts = _Texts(list(stems.values()))
-    found = {name: form for name in listing.names if (form := _form_of(listing, name, texts))}
-    lists = [name for name in lists_among(listing.names) if name not in found]
+    forms = {name: form for name in listing.names if (form := _form_of(listing, name, texts))}
+    lists = [name for name in lists_among(listing.names) if name not in forms]
     endings = (*TRANSCRIPTS, LISTED, stm.ENDING)
-    if lists and not found and not any(name.lower().endswith(endings) for name in listing.names):
+    if lists and not forms and not any(name.lower().endswith(endings) for name in listing.names):
         raise _without_transcripts(path, lists)
-    yield from _read_lists(path, listing, found, texts)
+    yield from _read_lists(path, listing, forms, texts)
     yield from _read_segments(listing, recordings, texts)
     names = {composed(name): name for name in listing.names}
     left_out = vctk.second_microphones(texts.stems, names)
@@ -101,9 +101,9 @@ def _tables(path: Path, listing: Listing, wanted: Wanted) -> Rows:
     archives = [name for name in listing.names if is_archive(PurePosixPath(name))]
     if archives:
         several = len(archives) > 1
-        found = f"{len(archives)} archives, such as" if several else "the archive"
+        description = f"{len(archives)} archives, such as" if several else "the archive"
         advice = "unpack them, or give one of them" if several else "unpack it, or give it alone"
-        raise BadInput(f"{path} holds no recordings, but {found} {archives[0]}; {advice}")
+        raise BadInput(f"{path} holds no recordings, but {description} {archives[0]}; {advice}")
     raise no_corpus(path, "holds no recordings")
 
 
@@ -177,12 +177,12 @@ def _speaker(stem: str) -> str | None:
 
 
 def _read_lists(
-    path: Path, listing: Listing, found: Mapping[str, TranscriptList], texts: _Texts
+    path: Path, listing: Listing, forms: Mapping[str, TranscriptList], texts: _Texts
 ) -> Iterator[tuple[str, str]]:
     """Reads all lists of transcripts; yields what is wrong with their lines.
 
     Args:
-        found: the lists that name recordings in any folder, and their forms.
+        forms: the lists that name recordings in any folder, and their forms.
         texts: gets the text of each recording that a list names.
     """
     for name in listing.names:
@@ -196,7 +196,7 @@ def _read_lists(
                 yield name, str(error)
     for stem in sorted(texts.listed.keys() - {*texts.stems}):
         yield stem, "there is no recording of this name, only its text"
-    for name, form in found.items():
+    for name, form in forms.items():
         try:
             yield from _read_list(form, name, content_of(listing, name), texts)
         except BadInput as error:

@@ -108,12 +108,12 @@ def lists_among(names: Collection[str]) -> list[str]:
 
     A `.json` may be anything: it counts only if there is no other list, and no recording of the same name.
     """
-    found = sorted(filter(is_list, names))
-    others = [each for each in found if not each.lower().endswith(".json")]
-    if others or not found:
+    lists = sorted(filter(is_list, names))
+    others = [each for each in lists if not each.lower().endswith(".json")]
+    if others or not lists:
         return others
     recordings = {posixpath.splitext(each)[0] for each in names if is_sound(each)}
-    return [each for each in found if each[: -len(".json")] not in recordings]
+    return [each for each in lists if each[: -len(".json")] not in recordings]
 
 
 def is_sound(name: str) -> bool:
@@ -143,12 +143,12 @@ def columns_of(names: Iterable[str], text_column: str | None = None) -> dict[str
         text_column: the column with the text, whatever its name.
     """
     lower = {name.strip().lower(): name for name in reversed([*names])}
-    found = {
+    column_of = {
         meaning: next(lower[alias] for alias in aliases if alias in lower)
         for meaning, aliases in COLUMNS.items()
         if any(alias in lower for alias in aliases)
     }
-    return found if text_column is None else {**found, "text": text_column}
+    return column_of if text_column is None else {**column_of, "text": text_column}
 
 
 def checked(rows: Rows, root: str) -> Iterator[Utterance | Bad]:

@@ -66,15 +66,15 @@ def _of_split(names: Sequence[str], split: str | None, root: str) -> list[str]:
     splits: dict[str, list[str]] = defaultdict(list)
     for name in names:
         splits[_split_of(name)].append(name)
-    found = [each for each in splits if split is None or split in (each, each.rpartition("/")[2])]
-    if len(found) != 1:
+    matching = [each for each in splits if split is None or split in (each, each.rpartition("/")[2])]
+    if len(matching) != 1:
         listed = sorted(splits)
         omitted = [f"{len(listed) - MAX_NAMED} more"] if len(listed) > MAX_NAMED else []
         have = f"{root} holds the split{'s' * (len(listed) > 1)} {enumerated([*listed[:MAX_NAMED], *omitted])}"
-        if split is not None and not found:
+        if split is not None and not matching:
             raise BadInput(f"{have}, and none called {split!r:.80}")
         raise BadInput(f"{have}; choose one with --split, or give only its files")
-    return splits[found[0]]
+    return splits[matching[0]]
 
 
 def _split_of(name: str) -> str:
@@ -203,8 +203,8 @@ def _array(batch: Any, name: str) -> Any:
 def _values(array: Any) -> list[Any]:
     """Returns the values of a batch as Python has them; equal texts of a dictionary are one object."""
     if not parquet_library()[0].types.is_dictionary(array.type):
-        found: list[Any] = array.to_pylist()
-        return found
+        values: list[Any] = array.to_pylist()
+        return values
     indices = array.indices.to_pylist()
     texts = {index: array.dictionary[index].as_py() for index in {*indices} if index is not None}
     return [texts.get(index) for index in indices]

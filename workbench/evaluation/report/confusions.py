@@ -52,14 +52,14 @@ class Confusions:
 def confusions(columns: Columns) -> list[Confusions]:
     """Returns the errors of each model."""
     errors = columns.errors()
-    found = []
+    by_model = []
     for place, model in enumerate(columns.models):
         rows = np.flatnonzero(np.nan_to_num(errors[:, place]) > 0)
         wrong = len(rows)
         if wrong > MAX_ALIGNED:
             rows = rows[np.linspace(0, wrong - 1, MAX_ALIGNED).astype(int)]
-        found.append(_counted(model, (_score(columns, model, row) for row in rows), len(rows), wrong))
-    return found
+        by_model.append(_counted(model, (_score(columns, model, row) for row in rows), len(rows), wrong))
+    return by_model
 
 
 def _score(columns: Columns, model: str, row: int) -> Score:

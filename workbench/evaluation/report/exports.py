@@ -46,8 +46,8 @@ def table_rows(columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def _counts(columns: Columns, kind: str, before: str, row: int, place: int) -> dict[str, int | None]:
-    found = columns.counts[kind][row, place]
-    return {f"{before}{name}": None if math.isnan(value) else int(value) for name, value in zip(COUNTED, found)}
+    counts = columns.counts[kind][row, place]
+    return {f"{before}{name}": None if math.isnan(value) else int(value) for name, value in zip(COUNTED, counts)}
 
 
 def _known(value: float) -> float | None:

@@ -153,10 +153,10 @@ def placeholder_in(section: Any, where: str) -> str:
 
     Raises `BadInput` for a name that is not a text.
     """
-    found = section.get("placeholder", PLACEHOLDER) if isinstance(section, Mapping) else PLACEHOLDER
-    if not isinstance(found, str) or not found:
-        raise BadInput(f"placeholder of {SERVED_SECTION} in {where} is {found!r:.80}; expected a token's text")
-    return found
+    placeholder = section.get("placeholder", PLACEHOLDER) if isinstance(section, Mapping) else PLACEHOLDER
+    if not isinstance(placeholder, str) or not placeholder:
+        raise BadInput(f"placeholder of {SERVED_SECTION} in {where} is {placeholder!r:.80}; expected a token's text")
+    return placeholder
 
 
 class LanguageTokenizer:
@@ -229,17 +229,17 @@ class LanguageTokenizer:
         the start.
         """
         check_characters(text, "the text for the model")
-        found: list[int] = self._tokenizer.encode(text, add_special_tokens=begin, verbose=False)
-        return found
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=begin, verbose=False)
+        return ids
 
     def plain_ids(self, text: str) -> list[int]:
         """Returns the ids of a text whose special tokens are text like any other."""
         check_characters(text, "the text for the model")
         # Without `verbose`, transformers does not warn of a long text; a session says itself if there is no room.
-        found: list[int] = self._tokenizer.encode(
+        ids: list[int] = self._tokenizer.encode(
             text, add_special_tokens=False, split_special_tokens=True, verbose=False
         )
-        return found
+        return ids
 
     def text(self, ids: Sequence[int], special: bool = False) -> str:
         """Returns the text of ids, without special tokens unless asked for."""

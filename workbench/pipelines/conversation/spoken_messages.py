@@ -59,9 +59,9 @@ def checked_messages(messages: Sequence[Any], accepts_audio: bool, model: str) -
     """
     if not accepts_audio:
         return list(check_text(list(messages), model))
-    found = check_messages(list(messages))
-    check_recordings(found)
-    return list(found)
+    checked = check_messages(list(messages))
+    check_recordings(checked)
+    return list(checked)
 
 
 def check_recordings(messages: Sequence[Message]) -> None:

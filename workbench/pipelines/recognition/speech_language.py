@@ -244,11 +244,11 @@ class SpeechLanguagePipeline:
         first = int(np.flatnonzero(encoder.prompt_ids(options) == encoder.placeholder)[0])
         sound = slice(first, first + int(counts[0]))
 
-        def found(ids: Sequence[int], places: Sequence[int]) -> Iterator[np.ndarray]:
+        def input_gradients(ids: Sequence[int], places: Sequence[int]) -> Iterator[np.ndarray]:
             for gradient in language.gradients(prompt, ids, places):
                 yield encoder.input_gradient(samples, options, gradient[sound])
 
-        return found
+        return input_gradients
 
     def follow(self, samples: np.ndarray, options: Any, forced: ForcedDecoding | ForcedBeamSearch) -> None:
         """See `StepwiseRecogniser.follow`."""

@@ -75,11 +75,11 @@ class HotwordBias:
             x, memory, scope = g.input(hidden), g.input(vectors), g.scope / "seaco_decoder"
             return {"x": sanm_decoder.attending_layers(g, x, memory, scope, config, FILTER_STACK, FILTER_LAYERS)}
 
-        found = self._engine.run(layers, recorder)["x"]
+        attended = self._engine.run(layers, recorder)["x"]
 
         def weights(g: Graph) -> dict[str, Tensor]:
             layer = g.scope / "seaco_decoder" / "decoders" / FILTER_LAYERS
-            _, h = sanm_decoder.before_attention(g, g.input(found), layer, config, FILTER_STACK)
+            _, h = sanm_decoder.before_attention(g, g.input(attended), layer, config, FILTER_STACK)
             q, k = sanm_decoder.queries_and_keys(g, h, g.input(vectors), layer / "src_attn")
             return {"weights": attention_weights(g, q, k, config.attention_heads)}
 

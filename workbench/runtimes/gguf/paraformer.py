@@ -67,8 +67,8 @@ class ParaformerGraph:
             x = encode(g, g.input(encoder_input(features, self.encoder)), g.scope / "encoder", self.encoder)
             return {"encoded": x, "scores": cif.scores(g, x, g.scope / "predictor", self.predictor, cif_residual)}
 
-        found = self._engine.run(encoder, recorder)
-        encoded, alphas = found["encoded"], cif.weights_of(found["scores"], self.predictor)
+        outputs = self._engine.run(encoder, recorder)
+        encoded, alphas = outputs["encoded"], cif.weights_of(outputs["scores"], self.predictor)
         alphas = recorder.put("predictor.alphas", alphas) if recorder else alphas
         tokens = token_count(float(alphas.sum()))
         embeddings = fire(encoded, alphas[:-1], tokens)  # the tail adds weight, but has no encoder frame
@@ -87,11 +87,11 @@ class ParaformerGraph:
 
         decoded = self._engine.run(decoder, recorder)["decoded"]
         layer = Scope(self._engine.weights) / "decoder" / "output_layer"
-        found = output_layer.logits(self._engine, decoded, layer, self.vocabulary)
+        logits = output_layer.logits(self._engine, decoded, layer, self.vocabulary)
         if hotwords:
             assert self._hotwords is not None, "asked of a model without the branch"
-            found = self._hotwords(FirstPass(embeddings, decoded, found), hotwords, recorder)
-        return recorder.put("logits", found) if recorder else found
+            logits = self._hotwords(FirstPass(embeddings, decoded, logits), hotwords, recorder)
+        return recorder.put("logits", logits) if recorder else logits
 
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
         """See `ParaformerNetwork.fine_alphas`."""

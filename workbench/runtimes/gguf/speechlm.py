@@ -39,25 +39,25 @@ def _audio_encoder(file: GgufFile, model: SpeechLmModel, threads: int | None) ->
     """Returns the audio tower; raises `BadInput` if it gives embeddings of another width than the language model's."""
     if model.tower is None:
         return None
-    found = SpeechLmTower(file, model.tower, threads)
-    if found.sizes.hidden != model.hidden_size:
-        found.close()
+    tower = SpeechLmTower(file, model.tower, threads)
+    if tower.sizes.hidden != model.hidden_size:
+        tower.close()
         raise BadInput(
-            f"the audio tower of {file.name} gives embeddings of width {found.sizes.hidden}; expected "
+            f"the audio tower of {file.name} gives embeddings of width {tower.sizes.hidden}; expected "
             f"{model.hidden_size}, the width of the language model"
         )
-    return found
+    return tower
 
 
 def _codec(file: GgufFile, model: SpeechLmModel, threads: int | None) -> Xcodec | None:
     """Returns the codec; raises `BadInput` if its codebooks are not those of the vocabulary."""
     if model.codec is None:
         return None
-    found = Xcodec(file, model.layout.streams, threads)
-    if found.sizes.codes != model.layout.codes:
-        found.close()
+    codec = Xcodec(file, model.layout.streams, threads)
+    if codec.sizes.codes != model.layout.codes:
+        codec.close()
         raise BadInput(
-            f"the codec of {file.name} has {found.sizes.codes} codes in a codebook; expected {model.layout.codes}, the "
+            f"the codec of {file.name} has {codec.sizes.codes} codes in a codebook; expected {model.layout.codes}, the "
             "number in the vocabulary"
         )
-    return found
+    return codec

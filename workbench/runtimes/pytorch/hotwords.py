@@ -45,13 +45,13 @@ class HotwordBias:
 
         def biased(embeddings: Tensor, hidden: Tensor, logits: Tensor, counts: Tensor | None) -> Tensor:
             vectors = tap_into(recorder)("bias_encoder.output", self._vectors(hotwords)[None])[0]
-            found = torch.empty_like(logits)
+            biased_logits = torch.empty_like(logits)
             for row in range(len(logits)):
                 tokens = slice(0, None if counts is None else int(counts[row]))
                 parts = (embeddings[row, tokens], hidden[row, tokens], logits[row, tokens])
-                found[row] = 0  # rows of the padding
-                found[row, tokens] = self._of_one(vectors, *parts, recorder)
-            return found
+                biased_logits[row] = 0  # rows of the padding
+                biased_logits[row, tokens] = self._of_one(vectors, *parts, recorder)
+            return biased_logits
 
         return biased
 

@@ -120,8 +120,8 @@ class ParaformerRunner:
         with attention_in_steps(self.kind), looking_inside(self.network, recorder):
             bias = self._bias(hotwords, recorder)
             logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual, bias)
-        found = None if logits is None else array_of(logits[0])
-        return Decoded(found, array_of(cif.alphas[0]), encoded)
+        row_logits = None if logits is None else array_of(logits[0])
+        return Decoded(row_logits, array_of(cif.alphas[0]), encoded)
 
     @property
     def max_batch_seconds(self) -> float:
@@ -136,12 +136,12 @@ class ParaformerRunner:
         padded, lengths = padded_rows(features, self.device, self.kind)
         with attention_in_steps(self.kind):
             logits, cif, encoded = self.network(padded, lengths, no_tap, cif_residual, self._bias(hotwords))
-        found = []
+        decoded = []
         for row, (rows, count) in enumerate(zip(features, cif.counts.tolist(), strict=True)):
             tokens = array_of(logits[row, :count]) if logits is not None and count else None
             alphas = array_of(cif.alphas[row, : len(rows) + 1])
-            found.append(Decoded(tokens, alphas, encoded[row : row + 1, : len(rows)]))
-        return found
+            decoded.append(Decoded(tokens, alphas, encoded[row : row + 1, : len(rows)]))
+        return decoded
 
     def gradients(
         self, features: np.ndarray, choose: Choose, cif_residual: bool = False, hotwords: Hotwords = ()
@@ -152,12 +152,12 @@ class ParaformerRunner:
         def logits_of(inputs: Tensor) -> Tensor:
             logits = self.network(inputs, None, no_tap, cif_residual, self._bias(hotwords)).logits
             assert logits is not None
-            found: Tensor = logits[0]
-            return found
+            row_logits: Tensor = logits[0]
+            return row_logits
 
         arithmetic = partial(attention_in_steps, self.kind)
-        for found in choice_gradients(batch, logits_of, choose, layers_of(self.network), arithmetic):
-            yield array_of(found[0])
+        for gradient in choice_gradients(batch, logits_of, choose, layers_of(self.network), arithmetic):
+            yield array_of(gradient[0])
 
     @torch.inference_mode()
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:

@@ -98,8 +98,8 @@ class SenseVoiceRunner:
         """See `SenseVoiceNetwork.logits`; yields one block."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         with attention_in_steps(self.kind), looking_inside(self.network, recorder):
-            found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))
-        yield array_of(found[0])
+            logits = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))
+        yield array_of(logits[0])
 
     @property
     def max_batch_seconds(self) -> float:
@@ -109,14 +109,14 @@ class SenseVoiceRunner:
     @torch.inference_mode()
     def batch_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
         """See `workbench.pipelines.recognition.sensevoice.LogitsInBatches`."""
-        found = self._padded_logits(features, queries)
-        return [array_of(row[: len(queries) + len(rows)]) for row, rows in zip(found, features, strict=True)]
+        logits = self._padded_logits(features, queries)
+        return [array_of(row[: len(queries) + len(rows)]) for row, rows in zip(logits, features, strict=True)]
 
     def _padded_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> Tensor:
         padded, lengths = padded_rows(features, self.device, self.kind)
         with attention_in_steps(self.kind):
-            found: Tensor = self.network(padded, torch.tensor([queries] * len(features), device=self.device), lengths)
-        return found
+            logits: Tensor = self.network(padded, torch.tensor([queries] * len(features), device=self.device), lengths)
+        return logits
 
     def gradients(self, features: np.ndarray, choose: Choose, queries: tuple[int, ...]) -> Iterator[np.ndarray]:
         """See `workbench.pipelines.gradients.Differentiates`; queries as in `logits`."""
@@ -128,8 +128,8 @@ class SenseVoiceRunner:
             return logits[0]
 
         arithmetic = partial(attention_in_steps, self.kind)
-        for found in choice_gradients(batch, logits_of, choose, layers_of(self.network), arithmetic):
-            yield array_of(found[0])
+        for gradient in choice_gradients(batch, logits_of, choose, layers_of(self.network), arithmetic):
+            yield array_of(gradient[0])
 
 
 class SenseVoiceOnDevice(SenseVoiceRunner):

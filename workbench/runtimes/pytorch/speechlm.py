@@ -52,8 +52,8 @@ def stream_table(model: SpeechLmModel, parts: SpeechLmTensors) -> torch.Tensor:
     streams = parts.streams.get(STREAM_TABLE)
     expected = model.layout.streams, model.hidden_size
     if streams is None or streams.shape != expected:
-        found = "lacks" if streams is None else f"has the shape {tuple(streams.shape)} for"
-        raise BadInput(f"{parts.where} {found} tensor {STREAM_TABLE}; expected {expected}")
+        fault = "lacks" if streams is None else f"has the shape {tuple(streams.shape)} for"
+        raise BadInput(f"{parts.where} {fault} tensor {STREAM_TABLE}; expected {expected}")
     return streams
 
 
@@ -109,10 +109,10 @@ def check_audio_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> None:
 
 
 def _codec(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device) -> Xcodec | None:
-    found = codec_source(model, parts)
-    if found is None:
+    source = codec_source(model, parts)
+    if source is None:
         return None
-    return Xcodec(found.settings, found.tensors, model.layout.streams, device, found.where, found.files)
+    return Xcodec(source.settings, source.tensors, model.layout.streams, device, source.where, source.files)
 
 
 @dataclass(frozen=True, eq=False)

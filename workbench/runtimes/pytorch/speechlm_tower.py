@@ -102,24 +102,24 @@ class AudioEncoder:
                 hooks.callback(tap_output(layer, f"tower.layers.{number}", _unbatched(tap)).remove)
             hooks.enter_context(looking_inside_stack("tower.layers", encoder.layers, TOWER, recorder))
             lengths = torch.tensor([len(mel)], device=self.device)
-            found = encoder(mel.T, feature_lens=lengths, **self._windows(len(mel))).last_hidden_state
-            found = tap("tower.output", found[None])
-            embeddings: Tensor = tap("adaptor.output", self._network.get_submodule("adaptor.continuous_audio")(found))
+            encoded = encoder(mel.T, feature_lens=lengths, **self._windows(len(mel))).last_hidden_state
+            encoded = tap("tower.output", encoded[None])
+            embeddings: Tensor = tap("adaptor.output", self._network.get_submodule("adaptor.continuous_audio")(encoded))
         return embeddings[0].to(self.dtype)
 
     def _windows(self, frames: int) -> dict[str, Tensor]:
         """Returns which rows after the convolutions belong to whole chunks, and where the attention's windows begin."""
-        found = self.frontend.windows(frames)
+        windows = self.frontend.windows(frames)
         return {
-            "valid_indices": torch.from_numpy(found.valid).to(self.device),
-            "cu_seqlens": torch.tensor(found.bounds, dtype=torch.int32, device=self.device),
+            "valid_indices": torch.from_numpy(windows.valid).to(self.device),
+            "cu_seqlens": torch.tensor(windows.bounds, dtype=torch.int32, device=self.device),
         }
 
 
 def _unbatched(tap: Any) -> Any:
     def tap_frames(stage: str, value: Tensor) -> Tensor:
-        found: Tensor = tap(stage, value[None])[0]
-        return found
+        tapped: Tensor = tap(stage, value[None])[0]
+        return tapped
 
     return tap_frames
 
@@ -146,12 +146,12 @@ def _network(tower: Tower, width: int, dtype: torch.dtype) -> nn.Module:
     if dtype in HALVES.values():
         config._attn_implementation = "eager"  # rounds every step, as ports do
     config.conv_chunksize = min(config.conv_chunksize, CONVOLVED)
-    found = nn.ModuleDict()
+    network = nn.ModuleDict()
     *names, last = TOWER_PREFIX.rstrip(".").split(".")
-    place = found
+    place = network
     for name in names:
         place[name] = nn.ModuleDict()
         place = place[name]  # type: ignore[assignment]
     place[last] = Qwen3OmniMoeAudioEncoder(config)
-    found["adaptor"] = nn.ModuleDict({"continuous_audio": nn.Linear(tower.width, width)})
-    return found
+    network["adaptor"] = nn.ModuleDict({"continuous_audio": nn.Linear(tower.width, width)})
+    return network

@@ -18,8 +18,8 @@ _SYLLABLE = re.compile(r"[A-Za-z:ü]+[0-9]?")
 
 def speaker_of(name: str) -> str | None:
     """Returns the speaker of a recording by its name without ending, or None."""
-    found = (pattern.fullmatch(name) for pattern in SPEAKERS)
-    return next((match[1] for match in found if match), None)
+    matches = (pattern.fullmatch(name) for pattern in SPEAKERS)
+    return next((match[1] for match in matches if match), None)
 
 
 def _plain(content: bytes, name: str) -> Iterator[Line]:

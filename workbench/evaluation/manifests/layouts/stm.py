@@ -45,16 +45,16 @@ def stm_rows(name: str, content: bytes, by_name: Mapping[str, Sequence[str]]) ->
         if "{" in _MARKS.sub("", words or ""):
             yield where, "it has alternatives in braces; expected the words that are said"
             continue
-        found = _nearest(by_name.get(composed(recording), ()), name)
+        paths = _nearest(by_name.get(composed(recording), ()), name)
         number_of_channel = int(channel) - 1 if channel.isdecimal() else _CHANNELS.get(channel.upper())
-        if not found:
+        if not paths:
             yield where, f"there is no recording {recording!r:.80}, only its text"
-        elif len(found) > 1:
-            yield where, f"several recordings are called {recording!r:.80}: {found[0]} and {found[1]}; expected one"
+        elif len(paths) > 1:
+            yield where, f"several recordings are called {recording!r:.80}: {paths[0]} and {paths[1]}; expected one"
         elif number_of_channel is None or number_of_channel < 0:
             yield where, f"its channel is {channel!r:.40}; expected 1 or 2, or A or B"
         else:
-            row = {"audio": found[0], "text": spoken(words or ""), "speaker": speaker, "channel": number_of_channel}
+            row = {"audio": paths[0], "text": spoken(words or ""), "speaker": speaker, "channel": number_of_channel}
             yield where, {**row, "offset": start, "end": end}
 
 

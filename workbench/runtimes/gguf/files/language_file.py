@@ -49,10 +49,10 @@ def is_language_file(file: GgufFile) -> bool:
 
 def language_architecture(file: GgufFile) -> str:
     """Returns the architecture of the language model; raises `BadInput` if there is none, or an unsupported one."""
-    found = file.text(LANGUAGE_ARCHITECTURE) if contains_language_model(file) else file.architecture
-    if found not in ARCHITECTURES:
-        raise BadInput(f"the architecture of {file.name} is {found!r}; expected {', '.join(ARCHITECTURES)}")
-    return found
+    architecture = file.text(LANGUAGE_ARCHITECTURE) if contains_language_model(file) else file.architecture
+    if architecture not in ARCHITECTURES:
+        raise BadInput(f"the architecture of {file.name} is {architecture!r}; expected {', '.join(ARCHITECTURES)}")
+    return architecture
 
 
 def read_dimensions(file: GgufFile) -> Dimensions:

@@ -55,9 +55,9 @@ class GraphRunner:
     @property
     def lane(self) -> Lane:
         """The lane of this thread: with all threads, or with one thread inside `run_parallel`."""
-        found = self._lanes.current or self._main_lane
-        assert found is not None, "closed"
-        return found
+        lane = self._lanes.current or self._main_lane
+        assert lane is not None, "closed"
+        return lane
 
     @property
     def lanes(self) -> int:

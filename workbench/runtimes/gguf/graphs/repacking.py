@@ -84,10 +84,10 @@ def _buffer_type(library: Library, name: bytes) -> int | None:
     if not address:
         return None
     extra_types = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)
-    found = extra_types(library.backend_reg_dev_get(registered, 0))
+    buffer_types = extra_types(library.backend_reg_dev_get(registered, 0))
     number = 0
-    while found and found[number]:
-        if library.backend_buft_name(found[number]) == name:
-            return found[number]
+    while buffer_types and buffer_types[number]:
+        if library.backend_buft_name(buffer_types[number]) == name:
+            return buffer_types[number]
         number += 1
     return None

@@ -83,10 +83,10 @@ class LlamaTokenizer(LanguageTokenizer):
         functions, vocabulary = self._functions, self.model.vocabulary
         room = len(data) + 8
         while True:
-            found = (ctypes.c_int32 * room)()
-            count = functions.llama_tokenize(vocabulary, data, len(data), found, room, begin, special)
+            ids = (ctypes.c_int32 * room)()
+            count = functions.llama_tokenize(vocabulary, data, len(data), ids, room, begin, special)
             if count >= 0:
-                return found[:count]
+                return ids[:count]
             room = -count
 
     def _normalise(self, text: str) -> str:
@@ -108,10 +108,10 @@ class LlamaTokenizer(LanguageTokenizer):
             return b""  # a spare row without a name
         room = 64
         while True:
-            found = (ctypes.c_char * room)()
-            count = self._functions.llama_token_to_piece(self.model.vocabulary, number, found, room, 0, special)
+            buffer = (ctypes.c_char * room)()
+            count = self._functions.llama_token_to_piece(self.model.vocabulary, number, buffer, room, 0, special)
             if count >= 0:
-                return found.raw[:count]
+                return buffer.raw[:count]
             room = -count
 
     def _detokenise(self, ids: Sequence[int], special: bool) -> str:

@@ -90,8 +90,8 @@ class SpeechLmNetwork:
         embeddings = self.file.rows(EMBEDDINGS, rows[counts])
         if len(embeddings) == len(rows):
             return embeddings
-        found: np.ndarray = np.add.reduceat(embeddings, sizes.cumsum() - sizes, axis=0)
-        return found
+        summed: np.ndarray = np.add.reduceat(embeddings, sizes.cumsum() - sizes, axis=0)
+        return summed
 
     def merged(self, prompt: Sequence[Any]) -> np.ndarray:
         """Returns the embeddings [positions, hidden] of a prompt's parts: arrays of ids, or float32 embeddings.
@@ -231,7 +231,7 @@ def _extend(context: Context, embeddings: np.ndarray, first: int, states: int = 
     Returns states after the final norm [branches, states, hidden].
     """
     branches, count, width = embeddings.shape
-    step, found = PASS // branches, []
+    step, state_parts = PASS // branches, []
     for begin in range(0, count, step):
         part = embeddings[:, begin : begin + step]
         size = part.shape[1]
@@ -242,7 +242,7 @@ def _extend(context: Context, embeddings: np.ndarray, first: int, states: int = 
             np.tile(np.arange(branch, branch + branches), size),
         )
         if states > 1:
-            found.append(context.states(branches * size).reshape(size, branches, width))
+            state_parts.append(context.states(branches * size).reshape(size, branches, width))
     if states == 1:
-        found = [context.states(branches)[None]]
-    return np.concatenate(found).swapaxes(0, 1)
+        state_parts = [context.states(branches)[None]]
+    return np.concatenate(state_parts).swapaxes(0, 1)

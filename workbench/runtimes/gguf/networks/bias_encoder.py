@@ -39,14 +39,14 @@ class BiasEncoder:
         by_length: dict[int, list[int]] = {}
         for number, ids in enumerate(hotwords):
             by_length.setdefault(len(ids), []).append(number)
-        found: dict[int, np.ndarray] = {}
+        last_states: dict[int, np.ndarray] = {}
         for length, numbers in by_length.items():
             tokens = [token for number in numbers for token in hotwords[number]]
             states = self._file.rows(EMBEDDING, tokens).reshape(len(numbers), length, -1)
             for layer in range(LAYERS):
                 states = np.concatenate([self._run(states, layer, name) for name in self._directions], axis=2)
-            found.update(zip(numbers, states[:, -1], strict=True))
-        vectors = np.stack([found[number] for number in range(len(hotwords))])
+            last_states.update(zip(numbers, states[:, -1], strict=True))
+        vectors = np.stack([last_states[number] for number in range(len(hotwords))])
         if len(self._directions) == 1:
             return vectors
         return vectors @ self._file.array("lstm_proj.weight").T + self._file.array("lstm_proj.bias")

@@ -142,8 +142,8 @@ def _project(g: Graph, normed: Tensor, scope: Scope, heads: int, stage: str, nam
     """Returns queries, keys or values [T, D] of their own normed input; taps both."""
     frames, size = normed.shape
     normed = g.tap(f"{stage}.input_norm.{name}", normed)
-    found = g.linear(normed, scope / f"w_{name[0]}s", size, bias=False)
-    return g.tap(f"{stage}.attention.{name}", found, (frames, heads, size // heads))
+    projected = g.linear(normed, scope / f"w_{name[0]}s", size, bias=False)
+    return g.tap(f"{stage}.attention.{name}", projected, (frames, heads, size // heads))
 
 
 def convolution(g: Graph, x: Tensor, valid: int, scope: Scope, config: ConformerConfig, stage: str) -> Tensor:

@@ -44,12 +44,12 @@ class Heads:
     def _biases(self, file: GgufFile) -> np.ndarray:
         """Returns W e_s for the rows of streams 1 and above, and 0 for the others: float32 [rows of the codec head]."""
         streams = file.array(STREAMS).astype(np.float64)
-        found = np.zeros(self.rows.count, dtype=np.float32)
+        biases = np.zeros(self.rows.count, dtype=np.float32)
         for stream, rows in self.rows.biased():
             for row in range(rows.start, rows.stop, CHUNK):
                 numbers = np.arange(row, min(row + CHUNK, rows.stop))
-                found[numbers] = file.rows(CODEC_HEAD, numbers) @ streams[stream]
-        return found
+                biases[numbers] = file.rows(CODEC_HEAD, numbers) @ streams[stream]
+        return biases
 
     def scores(self, hidden: np.ndarray, needed_logits: NeededLogits) -> Scores:
         """Returns the needed logits for hidden states [branches, hidden] after the final norm."""

@@ -59,8 +59,8 @@ class SpeechLmTower:
         features = self.frontend.features(samples)
         if recorder is not None:
             features = np.asarray(recorder.put("tower.mel", features), dtype=np.float32)
-        found: np.ndarray = self._engine.run(lambda g: self._build(g, features), recorder)["embeddings"]
-        return found
+        embeddings: np.ndarray = self._engine.run(lambda g: self._build(g, features), recorder)["embeddings"]
+        return embeddings
 
     def _build(self, g: Graph, mel: np.ndarray) -> dict[str, Tensor]:
         scope, sizes, chunk = g.scope / "tower", self.sizes, self.tower.chunk

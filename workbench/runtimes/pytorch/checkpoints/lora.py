@@ -52,21 +52,21 @@ def sort_tensors(tensors: Mapping[str, Tensor], where: str) -> LanguageTensors:
 
     Raises `BadInput` for an incomplete pair, and for other kinds of changes that peft knows.
     """
-    found = LanguageTensors()
+    sorted_tensors = LanguageTensors()
     for long_name, value in tensors.items():
         name = long_name.removeprefix(WRAPPER)
         if pair := PAIR.fullmatch(name):
             wrapped = long_name.removesuffix(name) + pair["module"]
-            setattr(found.pairs.setdefault(pair["module"], Pair(wrapped)), pair["half"].lower(), value)
+            setattr(sorted_tensors.pairs.setdefault(pair["module"], Pair(wrapped)), pair["half"].lower(), value)
         elif "lora_" in name or "modules_to_save" in name:
             raise BadInput(f"{where} has tensor {long_name}, of a kind of change to weights that is not supported")
         else:
-            found.full[name.replace(".base_layer.", ".")] = value
-    for module, halves in found.pairs.items():
+            sorted_tensors.full[name.replace(".base_layer.", ".")] = value
+    for module, halves in sorted_tensors.pairs.items():
         if halves.a is None or halves.b is None:
             present, absent = ("B", "A") if halves.a is None else ("A", "B")
             raise BadInput(f"{where} has lora_{present} of {module} and not its lora_{absent}")
-    return found
+    return sorted_tensors
 
 
 def check_pair(
@@ -150,8 +150,8 @@ def check_replacement(name: str, value: Tensor, shape: Sequence[int] | None, whe
     """Raises `BadInput` if the language model has no tensor of this name, or has one of another shape."""
     if shape is None or tuple(shape) != tuple(value.shape):
         expected = "has no such tensor" if shape is None else f"calls for {tuple(shape)}"
-        found = f"has shape {tuple(value.shape)}"
-        raise BadInput(f"{where} has weights for another base: llm.{name} {found}; {base} {expected}")
+        actual = f"has shape {tuple(value.shape)}"
+        raise BadInput(f"{where} has weights for another base: llm.{name} {actual}; {base} {expected}")
 
 
 @torch.no_grad()

@@ -81,10 +81,10 @@ class _Layer:
 
     def _module(self, name: str) -> nn.Module | None:
         """Returns a module of the layer; None if it does not have it."""
-        found: Any = self._layer
+        module: Any = self._layer
         for word in name.split("."):
-            found = getattr(found, word, None) if not word.isdigit() else found[int(word)]
-        return found if isinstance(found, nn.Module) else None
+            module = getattr(module, word, None) if not word.isdigit() else module[int(word)]
+        return module if isinstance(module, nn.Module) else None
 
     def _read(self, module: nn.Module, part: str, place: Place) -> Any:
         """Returns the hook that reads a value at its place; the pass continues with the substituted value, if any."""
@@ -106,8 +106,8 @@ class _Layer:
             return substitute
 
         def hook_input(_: nn.Module, inputs: tuple[Any, ...]) -> Any:
-            found = substituted(inputs[0])
-            return None if found is None else (found, *inputs[1:])
+            substitute = substituted(inputs[0])
+            return None if substitute is None else (substitute, *inputs[1:])
 
         def hook_output(_module: nn.Module, _inputs: Any, output: Tensor) -> Any:
             return substituted(output)

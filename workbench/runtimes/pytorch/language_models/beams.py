@@ -92,8 +92,8 @@ def follow_beams(network: Any, prompt: Merged[Tensor], forced: ForcedBeamSearch)
         with looking_at_pass(network, forced, step, cache), keeping_float64(network.dtype):
             output = network(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
         logits: Tensor = output.logits[:, -1]
-        found: np.ndarray = logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
-        return found
+        logits_array: np.ndarray = logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
+        return logits_array
 
     logits = compute_logits(0, {"inputs_embeds": prompt.embeddings})
     cache.batch_repeat_interleave(forced.beams)

@@ -61,5 +61,5 @@ class Heads:
     def codec(self, hidden: Tensor) -> Tensor:
         """Returns the logits of streams 1 and above, each over its own interval [..., streams - 1, layer size]."""
         rows = self.rows.later
-        found: Tensor = self.rows.by_stream(F.linear(hidden.to(self.dtype), self._small[rows], self._bias[rows]))
-        return found
+        logits: Tensor = self.rows.by_stream(F.linear(hidden.to(self.dtype), self._small[rows], self._bias[rows]))
+        return logits

@@ -147,8 +147,8 @@ class Xcodec:
         ids = tap("codec.codes", torch.from_numpy(np.ascontiguousarray(codes)).to(self.device)[None])
         latents = tap("codec.latents", network.fc2(network.quantizer.decode(ids.permute(2, 0, 1)).transpose(1, 2)))
         audio = tap("codec.audio", network.acoustic_decoder(latents.transpose(1, 2))[:, 0])
-        found: np.ndarray = audio[0].cpu().numpy()
-        return found
+        samples: np.ndarray = audio[0].cpu().numpy()
+        return samples
 
 
 def decoder_receptive_field(decoder: nn.Module, hop: int) -> tuple[int, int]:

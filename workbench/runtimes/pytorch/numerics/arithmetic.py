@@ -33,8 +33,8 @@ def network_dtype(name: str, stepwise: bool = False) -> torch.dtype:
 
 def array_of(tensor: Tensor) -> np.ndarray:
     """Returns a tensor's values as an array; bfloat16, which numpy does not have, becomes float32."""
-    found: np.ndarray = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
-    return found
+    array: np.ndarray = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
+    return array
 
 
 def name_of(dtype: torch.dtype) -> str:

@@ -59,14 +59,14 @@ def decoder(model: nn.Module) -> tuple[list[nn.Module], nn.Module] | None:
             language = cast(Any, model).get_language_model()
         except NotImplementedError:
             return None
-    found: list[tuple[list[nn.Module], nn.Module]] = []
+    candidates: list[tuple[list[nn.Module], nn.Module]] = []
     for module in language.modules():
         layers, norm = getattr(module, "layers", None), getattr(module, "norm", None)
         if isinstance(layers, nn.ModuleList) and len(layers) and isinstance(norm, nn.Module):
-            found.append((list(layers), norm))
-    if len(found) != 1 or INPUT not in inspect.signature(found[0][0][0].forward).parameters:
+            candidates.append((list(layers), norm))
+    if len(candidates) != 1 or INPUT not in inspect.signature(candidates[0][0][0].forward).parameters:
         return None
-    return found[0]
+    return candidates[0]
 
 
 class Hooks:
@@ -83,9 +83,9 @@ class Hooks:
         self._stores_arrays = stores_arrays
         self._spans: list[RowSpan] = []
         self._handles: list[Any] = []
-        found = decoder(self._model)
-        assert found is not None  # `why_not_capturing` has checked it
-        layers, norm = found
+        parts = decoder(self._model)
+        assert parts is not None  # `why_not_capturing` has checked it
+        layers, norm = parts
         self._adds_residual = _adds_residual(norm)
         self._device_count = _device_count(layers[0])
         self._layers = layers
@@ -285,5 +285,5 @@ def _adds_residual(norm: nn.Module) -> bool:
 
 def _first(output: Any) -> Tensor:
     """Returns the main tensor among the outputs of a norm or a model."""
-    found: Tensor = output[0] if isinstance(output, tuple) else output
-    return found
+    main: Tensor = output[0] if isinstance(output, tuple) else output
+    return main

@@ -66,10 +66,10 @@ def hook_inside(stage: str, layer: nn.Module, record: Callable[[str, ReadRows], 
 
 
 def _module(layer: nn.Module, name: str) -> nn.Module | None:
-    found: Any = layer
+    module: Any = layer
     for word in name.split("."):
-        found = getattr(found, word, None)
-    return found if isinstance(found, nn.Module) else None
+        module = getattr(module, word, None)
+    return module if isinstance(module, nn.Module) else None
 
 
 def _reader(stage: str, layer: nn.Module, place: Place, record: Callable[[str, ReadRows], None]) -> Callable[..., None]:
@@ -96,7 +96,7 @@ def _values(value: Any, place: Place, attention: Any) -> Sequence[Tensor]:
 
 def _rows(value: Tensor, width: int | None) -> ReadRows:
     def read_rows(rows: slice) -> Tensor:
-        found = value[rows]
-        return found if width is None else found.reshape(len(found), -1, width)
+        values = value[rows]
+        return values if width is None else values.reshape(len(values), -1, width)
 
     return read_rows

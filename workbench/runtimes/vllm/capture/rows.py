@@ -78,18 +78,18 @@ def spans(
         prompts: the number of positions of each request's prompt; later positions are generated.
         steps: the decoding steps that are captured in place of a prompt, by the capture's number.
     """
-    found = []
+    row_spans = []
     for request, number in enumerate(numbers):
         start, stop, position = int(starts[request]), int(starts[request + 1]), int(computed[request])
         prompt = int(prompts[request])
         rows = min(stop - start, prompt - position)
         if number and number not in steps and rows > 0:
-            found.append(RowSpan(number, start, start + rows, position, prompt, request=request))
+            row_spans.append(RowSpan(number, start, start + rows, position, prompt, request=request))
         for step in steps.get(number, ()):
             row = start + prompt + step - 1 - position
             if start <= row < stop:
-                found.append(RowSpan(number, row, row + 1, 0, prompt, step, request))
-    return found
+                row_spans.append(RowSpan(number, row, row + 1, 0, prompt, step, request))
+    return row_spans
 
 
 class Capture:

@@ -58,8 +58,8 @@ class FireRedFrontEnd(FrontEnd):
     def request_ids(self, placeholder: int, language: str | None, hotwords: str | None, prompt: str) -> list[int]:
         """See `FrontEnd.request_ids`; the prompt is always the same."""
         if prompt.strip() or hotwords:
-            found = "hotwords" if hotwords else "a prompt"
-            raise BadInput(f"the request has {found}, and FireRedASR-LLM's prompt is always the same; expected neither")
+            extra = "hotwords" if hotwords else "a prompt"
+            raise BadInput(f"the request has {extra}, and FireRedASR-LLM's prompt is always the same; expected neither")
         return ids_around(self.prompt_format, FireRedAsrOptions(), placeholder)
 
 

@@ -94,8 +94,8 @@ class SpeechLmProcessor(AudioProcessor):
 
     def get_dummy_inputs(self, seq_len: int, mm_counts: Mapping[str, int], mm_options: Any) -> ProcessorInputs:
         """Returns the input with which vLLM measures memory. The placeholder is an id, and no text becomes it."""
-        found = super().get_dummy_inputs(seq_len, mm_counts, mm_options)
-        return replace(found, prompt=[self.info.placeholder] * mm_counts.get(MODALITY, 0))
+        inputs = super().get_dummy_inputs(seq_len, mm_counts, mm_options)
+        return replace(inputs, prompt=[self.info.placeholder] * mm_counts.get(MODALITY, 0))
 
 
 @MULTIMODAL_REGISTRY.register_processor(SpeechLmProcessor, info=SpeechLmInfo, dummy_inputs=AudioDummyInputs)
@@ -136,8 +136,8 @@ class SpeechWorkbenchSpeechLM(AroundLanguageModel):
     @property
     def table(self) -> Tensor:
         """The embeddings of the ids of all streams."""
-        found: Tensor = self.language_model.model.embed_tokens.weight
-        return found
+        weight: Tensor = self.language_model.model.embed_tokens.weight
+        return weight
 
     @cached_property
     def heads(self) -> StreamHeads:

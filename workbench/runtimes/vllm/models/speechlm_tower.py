@@ -53,14 +53,14 @@ class SpeechLmTower(nn.Module):
         return [self._embed(rows[:length].float(), recorder) for rows, length, recorder in zip(features, lengths, each)]
 
     def _embed(self, mel: Tensor, recorder: Recorder | None) -> Tensor:
-        found = self.frontend.windows(len(mel))
+        windows = self.frontend.windows(len(mel))
         _record(recorder, "tower.mel", mel)
         with self._recording_layers(recorder):
             encoded = self.audio_tower(
                 mel.T,
                 feature_lens=torch.tensor([len(mel)], device=mel.device),
-                valid_indices=torch.from_numpy(found.valid).to(mel.device),
-                cu_seqlens=torch.tensor(found.bounds, dtype=torch.int32, device=mel.device),
+                valid_indices=torch.from_numpy(windows.valid).to(mel.device),
+                cu_seqlens=torch.tensor(windows.bounds, dtype=torch.int32, device=mel.device),
             ).last_hidden_state
         _record(recorder, "tower.output", encoded)
         embeddings: Tensor = self.adaptor(encoded)

@@ -154,8 +154,8 @@ class Client:
             return Answer(status, json.loads(content))
         except (ValueError, RecursionError):
             if status == 200:
-                found = shortened(content.decode("utf-8", "replace")) or "nothing"
-                raise unexpected_answer_error(self.server, f"{path} with no JSON ({found})") from None
+                received = shortened(content.decode("utf-8", "replace")) or "nothing"
+                raise unexpected_answer_error(self.server, f"{path} with no JSON ({received})") from None
             return Answer(status, None)
 
     async def _stream_all(self, calls: Sequence[Call], arrivals: queue.SimpleQueue[Any]) -> None:

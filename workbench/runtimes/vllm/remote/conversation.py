@@ -133,7 +133,7 @@ class _ChunkReader:
 
     def _events(self, chunk: Mapping[str, Any]) -> list[ConversationEvent]:
         extension = chunk.get("speech_workbench")
-        found: list[ConversationEvent] = []
+        events: list[ConversationEvent] = []
         if not self.started:
             if extension is None:
                 raise unexpected_answer_error(
@@ -141,7 +141,7 @@ class _ChunkReader:
                 )
             self.started = True
             notes = (*self._notes, *map(str, extension["notes"]))
-            found.append(
+            events.append(
                 AnswerStart(extension["settings"], int(extension["prompt_rows"]), extension["layout"], notes=notes)
             )
         [choice] = chunk["choices"]
@@ -157,16 +157,16 @@ class _ChunkReader:
             if streams is not None and (streams.ndim != 2 or streams[:, 0].tolist() != list(ids)):
                 raise ValueError
             self._rows += 0 if streams is None else len(streams)
-            found.append(AudioPiece(samples, self._rate, self._rows, streams))
+            events.append(AudioPiece(samples, self._rate, self._rows, streams))
         elif text or ids:
-            found.append(Piece(text, ids))
+            events.append(Piece(text, ids))
         if choice.get("finish_reason"):
             self.finish = ENDS[choice["finish_reason"]]
             fields = extension or {}
             self._server_notes = tuple(map(str, fields.get("notes") or ()))
             if (probabilities := fields.get("probabilities")) is not None:
                 self._probabilities = np.array(probabilities, dtype=np.float64)
-        return found
+        return events
 
     def completed(self, answer: Answer, reading_seconds: float) -> Answer:
         """Returns the complete answer.

@@ -28,15 +28,15 @@ class EventReader:
         complete = len(text) - 1 if text.endswith("\r") else len(text)  # its line feed may arrive next
         lines = text[:complete].replace("\r\n", "\n").replace("\r", "\n").split("\n")
         self._rest = lines.pop() + text[complete:]
-        found = []
+        events = []
         for line in lines:
             if line.startswith("data:"):
                 self._data.append(line[5:].removeprefix(" "))
             elif line == "data":
                 self._data.append("")
             elif not line and self._data:
-                found.append("\n".join(self._data))
+                events.append("\n".join(self._data))
                 self._data = []
         if len(self._rest) + sum(map(len, self._data)) > MAX_EVENT_CHARACTERS:
             raise ValueError(f"an event of more than {MAX_EVENT_CHARACTERS >> 20} million characters")
-        return found
+        return events

@@ -75,11 +75,11 @@ def _reason(status: int, body: bytes) -> str:
     except ValueError:
         phrase = "no reason given"
     try:
-        found: Any = json.loads(body)
+        message: Any = json.loads(body)
     except (ValueError, RecursionError):
         text = body[: 10 * MAX_REASON_CHARACTERS].decode("utf-8", "replace")
         return phrase if "<html" in text.lower() or not text.strip() else shortened(text)
     for key in ("error", "message", "detail"):
-        if isinstance(found, Mapping) and found.get(key):
-            found = found[key]
-    return shortened(found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)) or phrase
+        if isinstance(message, Mapping) and message.get(key):
+            message = message[key]
+    return shortened(message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)) or phrase

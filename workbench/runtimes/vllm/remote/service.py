@@ -58,8 +58,8 @@ def pieces(client: Client, service: Service, ids: Sequence[int]) -> list[str]:
     if DETOKENIZE not in service.routes:
         return [""] * len(ids)
     answers = client.ask_all([("POST", DETOKENIZE, {"model": service.model, "tokens": [number]}) for number in ids])
-    found = [answer.content.get("prompt") if isinstance(answer.content, dict) else None for answer in answers]
-    return [piece if isinstance(piece, str) else "" for piece in found]
+    texts = [answer.content.get("prompt") if isinstance(answer.content, dict) else None for answer in answers]
+    return [piece if isinstance(piece, str) else "" for piece in texts]
 
 
 def _model(client: Client, model_name: str) -> str:
@@ -100,5 +100,5 @@ def _as_bytes(content: Any) -> bytes:
 
 def _tokens(answer: Answer) -> list[int]:
     """Returns the ids in an answer of /tokenize; none for any other answer."""
-    found = answer.content.get("tokens") if answer.status == 200 and isinstance(answer.content, dict) else None
-    return [number for number in found if isinstance(number, int)] if isinstance(found, list) else []
+    ids = answer.content.get("tokens") if answer.status == 200 and isinstance(answer.content, dict) else None
+    return [number for number in ids if isinstance(number, int)] if isinstance(ids, list) else []

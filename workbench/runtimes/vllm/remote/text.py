@@ -145,12 +145,12 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
         )
         check_placeholders(texts, placeholder, len(embeddings))
         rows = iter([each.values for each in embeddings])
-        found = []
+        merged = []
         for message, text in zip(messages, texts, strict=True):
             message_rows = list(islice(rows, text.count(placeholder)))
             parts = message_content(text, message_rows, placeholder)
-            found.append({**message, "content": parts if message_rows else text})
-        return found
+            merged.append({**message, "content": parts if message_rows else text})
+        return merged
 
     def _options(self, options: Mapping[str, Any]) -> CausalLmOptions:
         return build_options(CausalLmOptions, options, self.model)

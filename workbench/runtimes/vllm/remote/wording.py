@@ -67,8 +67,8 @@ class NanoWording:
         """See `Wording.fields`."""
         if not options.itn:
             raise BadInput(f"option itn is off, and the server's transcriptions have no such field; {LOCAL_ADVICE}")
-        found = {} if options.language == "auto" else {"language": options.language}
-        return {**found, "hotwords": ", ".join(options.hotwords)} if options.hotwords else found
+        fields = {} if options.language == "auto" else {"language": options.language}
+        return {**fields, "hotwords": ", ".join(options.hotwords)} if options.hotwords else fields
 
     def max_tokens(self, samples: int, options: FunasrNanoOptions) -> int:
         """See `Wording.max_tokens`."""

@@ -45,14 +45,14 @@ class Answer:
 
     def rows(self, start: int, stop: int) -> list[tuple[int, np.ndarray]]:
         """Returns (position, row [streams]) of the positions from `start` to `stop` that have streams 1 and above."""
-        found = []
+        stream_rows = []
         for first, rows in self.stream_request.spans if start < self.prompt else ():
-            found += [(p, rows[p - first]) for p in range(max(start, first), min(stop, first + len(rows)))]
+            stream_rows += [(p, rows[p - first]) for p in range(max(start, first), min(stop, first + len(rows)))]
         for position in range(max(start, self.prompt), min(stop, self.prompt + len(self.steps))):
             step = self.steps[position - self.prompt]
             if step.phase is Kind.AUDIO:
-                found.append((position, step.ids))
-        return found
+                stream_rows.append((position, step.ids))
+        return stream_rows
 
     def known_step(self, length: int) -> Step | None:
         """Returns the position after the first `length` ones, or None if the model must choose it now.
@@ -219,7 +219,7 @@ class Answers:
             requests: in the order of the batch.
             lengths: the number of positions of each that are computed, those of this step included.
         """
-        found: dict[int, Step | None] = {}
+        steps: dict[int, Step | None] = {}
         groups: dict[Any, list[Branches]] = {}
         waiting_pairs: dict[str, dict[bool, tuple[int, Answer]]] = {}
         for row, (request, length) in enumerate(zip(requests, lengths)):
@@ -227,7 +227,7 @@ class Answers:
                 continue
             step = answer.known_step(length)
             if step is not None:
-                found[row] = step
+                steps[row] = step
             elif answer.is_guided:
                 waiting_pairs.setdefault(answer.stream_request.pair, {})[answer.stream_request.null] = row, answer
             else:
@@ -236,7 +236,7 @@ class Answers:
             if len(pair) == 2:
                 groups.setdefault(pair[False][1].pending_position().manner, []).append([pair[False], pair[True]])
             else:
-                found.update((row, None) for row, _ in pair.values())
+                steps.update((row, None) for row, _ in pair.values())
         for manner, group in groups.items():
             main, codec = logits(
                 [row for branches in group for row, _ in branches], needed_logits(manner[0], self.layout)
@@ -244,7 +244,7 @@ class Answers:
             main, codec = _apply_guidance(main, codec, group)
             are_finite = _are_numbers(main) & (_are_numbers(codec) if codec is not None else True)
             for place in np.flatnonzero(~are_finite):
-                found.update((row, answer.break_off()) for row, answer in group[place])
+                steps.update((row, answer.break_off()) for row, answer in group[place])
             if not are_finite.all():  # no answer changes those beside it
                 group = [branches for branches, finite in zip(group, are_finite) if finite]
                 main, codec = main[are_finite], None if codec is None else codec[are_finite]
@@ -254,8 +254,8 @@ class Answers:
             for branches, step in zip(group, chosen(main, codec, positions, self.layout)):
                 for row, answer in branches:
                     answer.take(step)
-                    found[row] = step
-        return found
+                    steps[row] = step
+        return steps
 
 
 Branches = Sequence[tuple[int, Answer]]
@@ -264,8 +264,8 @@ Branches = Sequence[tuple[int, Answer]]
 
 def _are_numbers(logits: np.ndarray) -> np.ndarray:
     """Returns for each answer whether it has no NaN among its logits."""
-    found: np.ndarray = ~np.isnan(logits.reshape(len(logits), -1)).any(axis=1)
-    return found
+    are_numbers: np.ndarray = ~np.isnan(logits.reshape(len(logits), -1)).any(axis=1)
+    return are_numbers
 
 
 def _apply_guidance(

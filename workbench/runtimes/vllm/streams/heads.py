@@ -43,8 +43,8 @@ class StreamHeads:
             hidden: after the last norm [rows, H].
         """
         codec_rows = self.rows.later
-        found: Tensor = self.rows.by_stream(F.linear(hidden.float(), self._small[codec_rows], self._bias[codec_rows]))
-        return found
+        logits: Tensor = self.rows.by_stream(F.linear(hidden.float(), self._small[codec_rows], self._bias[codec_rows]))
+        return logits
 
     def of(self, hidden: Tensor, logits: Tensor) -> Logits:
         """Returns a function for the logits of a step.
@@ -68,5 +68,5 @@ class StreamHeads:
 
 
 def _array(values: Tensor) -> np.ndarray:
-    found: np.ndarray = values.float().cpu().numpy()
-    return found
+    array: np.ndarray = values.float().cpu().numpy()
+    return array

@@ -46,10 +46,10 @@ class SpeechModelState(DefaultModelState):
 
     def prepare_inputs_embeds(self, scheduled_encoder_inputs: Any, input_batch: Any, req_states: Any) -> Tensor:
         """Returns the embeddings of a step, with rows of several streams in them."""
-        found: Tensor = super().prepare_inputs_embeds(scheduled_encoder_inputs, input_batch, req_states)
+        embeddings: Tensor = super().prepare_inputs_embeds(scheduled_encoder_inputs, input_batch, req_states)
         starts, stops = _positions(input_batch)
-        put_rows(self.speech, found, *self.answers.rows(input_batch.req_ids, starts, stops))
-        return found
+        put_rows(self.speech, embeddings, *self.answers.rows(input_batch.req_ids, starts, stops))
+        return embeddings
 
     def custom_sampler(self, sampler: Any) -> tuple[Any, Any]:
         """Returns a sampler that also chooses the positions of answers with several streams."""

@@ -57,13 +57,13 @@ class PairScheduler(Scheduler):
     def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus) -> list[Request]:
         """Ends requests from outside; see vLLM's method."""
         names = [request_ids] if isinstance(request_ids, str) else None if request_ids is None else list(request_ids)
-        found: list[Request] = super().finish_requests(names, finished_status)
+        ended: list[Request] = super().finish_requests(names, finished_status)
         for pair, request in list(self._first.items()):
             if names is None or request.request_id in names:
                 del self._first[pair]
                 request.status = finished_status
-                found.append(request)
-        return found
+                ended.append(request)
+        return ended
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> dict[int, EngineCoreOutputs]:
         """Takes what a step has computed; the last position of a request that waits for its partner is taken back.

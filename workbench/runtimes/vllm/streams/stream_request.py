@@ -109,9 +109,9 @@ def columns(step: Step, layout: SpeechLayout) -> tuple[np.ndarray, np.ndarray]:
     if (evidence := step.evidence) is not None:
         ids += [evidence.alternatives.ravel(), np.zeros(NUMBERS * len(step.ids), dtype=np.int64)]
         numbers += [evidence.logprobs.ravel(), evidence.temperatures, evidence.candidates, evidence.rooms]
-    found = np.concatenate(ids)
-    found[1:] += 1 + (layout.vocabulary + 1) * np.arange(1, len(found))
-    return found, np.concatenate(numbers).astype(np.float32)
+    all_ids = np.concatenate(ids)
+    all_ids[1:] += 1 + (layout.vocabulary + 1) * np.arange(1, len(all_ids))
+    return all_ids, np.concatenate(numbers).astype(np.float32)
 
 
 def position(ids: np.ndarray, numbers: np.ndarray, phase: Kind, request: StreamRequest, layout: SpeechLayout) -> Step:

@@ -57,7 +57,7 @@ class SpeechRunner:
 
     def _preprocess(self, scheduler_output: Any, *arguments: Any, **options: Any) -> Any:
         """Returns the inputs of a step, with rows of several streams in the embeddings."""
-        found = super()._preprocess(scheduler_output, *arguments, **options)  # type: ignore[misc]
+        inputs = super()._preprocess(scheduler_output, *arguments, **options)  # type: ignore[misc]
         if self.answers is None:
             self.answers = Answers(self.model.layout, allows_pairs=can_schedule_pairs(self.vllm_config))
         batch = self.input_batch
@@ -72,9 +72,9 @@ class SpeechRunner:
                 if problem := self.answers.begin(name, extra, prompt, prompt + len(request.output_token_ids)):
                     logger.warning("request %s ends: %s", name, problem)
         self._step = Batch(names, starts, stops)
-        embeddings = found[1]
+        embeddings = inputs[1]
         put_rows(self.model, embeddings, *self.answers.rows(names, starts, stops))
-        return found
+        return inputs
 
     def _sample(self, logits: Tensor | None, spec_decode_metadata: Any) -> Any:
         """Returns the next position of each request. vLLM's sampler chooses it if the request asks for no streams."""

@@ -20,8 +20,8 @@ from typing import Any
 from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests import FoundCorpus, read_manifest
+from workbench.evaluation.manifests.corpus import is_list, lists_among
 from workbench.evaluation.manifests.folders import is_archive, is_transcript_list
-from workbench.evaluation.manifests.found import is_list, lists_among
 from workbench.evaluation.manifests.kaldi import KALDI
 from workbench.evaluation.manifests.listing import unpacked_sizes
 from workbench.evaluation.manifests.parquet import is_parquet

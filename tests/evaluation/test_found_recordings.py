@@ -14,7 +14,7 @@ import soundfile
 from tests.support.manifest_files import CUT, cut, rows, write
 from workbench.core.errors import BadInput, Unavailable
 from workbench.evaluation.manifests import read_manifest
-from workbench.evaluation.manifests.found import relative_to
+from workbench.evaluation.manifests.corpus import relative_to
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.rows import Utterance
 

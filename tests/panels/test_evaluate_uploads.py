@@ -20,7 +20,7 @@ from tests.support.parquet_files import save
 from tests.support.zip_files import unmarked_zip
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import read_manifest
-from workbench.evaluation.manifests.found import is_list
+from workbench.evaluation.manifests.corpus import is_list
 from workbench.evaluation.rows import Utterance
 
 

@@ -15,7 +15,7 @@ from workbench.conversion.tensors import tensor_rows
 from workbench.core.errors import BadInput
 from workbench.core.phrases import name_in_folder
 from workbench.families.language.causal_lm import CausalLmModel, read_causal_lm
-from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions
 from workbench.runtimes.pytorch.funasr_nano import read_parts
 
 

@@ -24,7 +24,7 @@ from workbench.families.speech_llm.funasr_nano import (
     read_funasr_nano,
     with_vocabulary,
 )
-from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors
 from workbench.runtimes.pytorch.funasr_nano import read_parts
 from workbench.runtimes.pytorch.nano_ctc import CtcBranchNetwork, branch_tensors

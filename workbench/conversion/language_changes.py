@@ -14,7 +14,7 @@ from torch import Tensor
 from workbench.conversion.language_weights import read_language_weights
 from workbench.families.speech_llm.fireredasr import ENCODER_WEIGHTS
 from workbench.runtimes.pytorch.checkpoints.lora import check_pair, check_replacement, sort_tensors
-from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions, release_pages
 from workbench.runtimes.pytorch.fireredasr import Checkpoint
 
 
@@ -60,7 +60,7 @@ def read_changed_language(checkpoint: Checkpoint) -> ChangedLanguage:
         shape = None if weight is None else weight.shape
         a, b, r = check_pair(pair, shape, model.lora_rank, checkpoint_name, base_name)
         for matrix in (a, b):
-            give_back(matrix, regions)  # the check has read them
+            release_pages(matrix, regions)  # the check has read them
         changes[f"{module}.weight"] = Change(a, b, model.lora_alpha / r)
     return ChangedLanguage(
         tensors, changes, regions, checkpoint_name if sorted_tensors.complete else f"{checkpoint_name} or {base_name}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from workbench.core.errors import BadInput
-from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors, read_state_dict
 
 SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")

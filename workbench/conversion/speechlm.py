@@ -24,7 +24,7 @@ from workbench.families.speechlm.directory import SERVED
 from workbench.families.speechlm.model import SpeechLmModel, read_speechlm
 from workbench.formats.quantization import Kind
 from workbench.runtimes.gguf.networks.speechlm_heads import CODEC_HEAD, STREAMS, TEXT_HEAD
-from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.speechlm_weights import SpeechLmTensors, read_tensors
 from workbench.runtimes.pytorch.speechlm import architecture, check_audio_tensors, codec_source, stream_table
 from workbench.speech.head_rows import HeadRows

@@ -31,7 +31,7 @@ from workbench.families.speechlm.gguf import (
 from workbench.families.speechlm.model import TOWER_PREFIX
 from workbench.families.speechlm.parts import Tower
 from workbench.formats.quantization import Kind
-from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions, release_pages
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors
 from workbench.runtimes.pytorch.networks.xcodec import new_name
 from workbench.runtimes.pytorch.speechlm_tower import tower_network
@@ -280,7 +280,7 @@ class _Draft:
         def rows(first: int, last: int) -> np.ndarray:
             values: np.ndarray = part(first, last).detach().to(torch.float32, copy=True).contiguous().numpy()
             for tensor in source_tensors:
-                give_back(tensor, self._regions)
+                release_pages(tensor, self._regions)
             return values
 
         self.planned.append(PlannedTensor(new, tuple(shape), kind, rows))

@@ -15,7 +15,7 @@ from torch import Tensor
 from workbench.audio.cmvn import Cmvn
 from workbench.conversion.plan import PlannedTensor, Rows, array_rows
 from workbench.formats.quantization import Kind
-from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions, release_pages
 
 # Tensors that are f32 in every file, by a part of their name. Vectors are f32 too.
 EXACT_NAME_PARTS = ("norm", "bias", "fsmn_block", "cif_output", "embed.weight")
@@ -29,7 +29,7 @@ def tensor_rows(tensor: Tensor, regions: list[tuple[int, int]]) -> Rows:
     def rows(first: int, last: int) -> np.ndarray:
         part = tensor[first:last]
         values: np.ndarray = part.detach().to(torch.float32, copy=True).contiguous().numpy()
-        give_back(part, regions)
+        release_pages(part, regions)
         return values
 
     return rows

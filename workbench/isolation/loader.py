@@ -18,7 +18,7 @@ from workbench.system.processors import default_threads
 
 REMOTE = "workbench.runtimes.vllm.remote"  # the module that opens a model on a server, of any family
 
-OTHER_ARITHMETIC = "workbench.runtimes.pytorch.other_arithmetic"  # opens sessions for reference traces
+REFERENCE_ARITHMETIC = "workbench.runtimes.pytorch.reference_arithmetic"  # opens sessions for reference traces
 
 
 def why_not(family: str, runtime: str, server: bool = False) -> str | None:
@@ -66,8 +66,8 @@ def open_here(spec: SessionSpec) -> Session:
     else:
         module = import_module(str(FAMILIES[spec.family].cell(spec.runtime).module))
         if spec.settings.weights or spec.settings.summation:
-            other_arithmetic = import_module(OTHER_ARITHMETIC)
-            session = other_arithmetic.open_session(module.open_session, spec.checkpoint, spec.name, spec.settings)
+            reference_arithmetic = import_module(REFERENCE_ARITHMETIC)
+            session = reference_arithmetic.open_session(module.open_session, spec.checkpoint, spec.name, spec.settings)
         else:
             session = module.open_session(spec.checkpoint, spec.name, spec.settings)
     if spec.domain is not None and isinstance(session, Doubts):

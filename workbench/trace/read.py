@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from workbench.trace.cuts import KEY
+from workbench.trace.formats import Stored, open_stored
 from workbench.trace.mapping import Mapped, StageMapping
 from workbench.trace.order import GROUPS, are_known, computation_order
-from workbench.trace.stored import Stored, open_stored
 from workbench.trace.trace import Trace
 
 

@@ -18,7 +18,7 @@ from tests.support.tiny_speechlm import LANGUAGE, TOWER, TinySpeechLm, tiny_espn
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.settings import Settings
 from workbench.families.speechlm.model import SpeechLmModel
-from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions
 from workbench.runtimes.pytorch.language_models.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.networks.xcodec import Xcodec
 from workbench.runtimes.pytorch.speechlm import open_speechlm

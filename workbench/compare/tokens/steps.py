@@ -13,9 +13,9 @@ import numpy as np
 from workbench.compare.tokens.discrete import as_tokens
 from workbench.core.phrases import as_sentence, enumerated
 from workbench.trace.ancestry import Ancestry, ancestry_of_stages, has_beams
-from workbench.trace.chosen import ChosenStages
 from workbench.trace.step_names import beam_of, is_choice, step_and_stage
 from workbench.trace.steps import steps_of
+from workbench.trace.subset import TraceSubset
 from workbench.trace.trace import Trace
 
 PREFIX = "steps."
@@ -80,7 +80,7 @@ def with_common_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace,
         step = step_and_stage(stage)[0] or 0
         return step <= last or (step == last + 1 and is_choice(stage))
 
-    reference_part, candidate_part = (ChosenStages(trace, filter(is_common, trace)) for trace in (reference, candidate))
+    reference_part, candidate_part = (TraceSubset(trace, filter(is_common, trace)) for trace in (reference, candidate))
     beams = has_beams(reference)
     inputs_clause = f"hypotheses from step {last + 1} on" if beams else f"tokens from place {last} on"
     return (

@@ -20,7 +20,7 @@ from workbench.core.phrases import name_in_folder
 from workbench.families.language.directory import AUDIO
 from workbench.families.speech_llm.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
 from workbench.families.speech_llm.funasr_nano_chat import chat_template
-from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors
 from workbench.runtimes.pytorch.funasr_nano import LANGUAGE_PREFIX, read_parts
 from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder

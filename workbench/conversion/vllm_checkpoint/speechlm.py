@@ -22,7 +22,7 @@ from workbench.core.errors import BadInput
 from workbench.families.language.directory import read_json
 from workbench.families.speechlm.directory import SERVED, SERVED_CODEC, TEXT_TOKENIZER, WHOLE_TOKENIZER, config_file
 from workbench.families.speechlm.model import CODEC_PREFIX, SpeechLmModel, read_speechlm
-from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
 from workbench.runtimes.pytorch.checkpoints.weights import check_tensors, read_safetensors
 from workbench.runtimes.pytorch.speechlm import architecture, stream_table

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import BadInput
-from workbench.runtimes.pytorch.checkpoints.mapped import give_back
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import release_pages
 
 SAFETENSORS_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 CHUNK_VALUES = 1 << 22  # values that are checked and written at a time
@@ -61,7 +61,7 @@ def stored_tensor(name: str, tensor: Tensor, regions: Sequence[tuple[int, int]] 
     def rows(first: int, last: int) -> Tensor:
         part = tensor.detach()[first:last]
         values = part.clone(memory_format=torch.contiguous_format)
-        give_back(part, list(regions))
+        release_pages(part, list(regions))
         return values
 
     return StoredTensor(name, tuple(tensor.shape), tensor.dtype, rows)

@@ -14,7 +14,7 @@ the corpus is, and not the files on the disk: the same list gives the same corpu
 here.
 """
 
-from workbench.evaluation.manifests.found import Bad, FoundCorpus, Wanted
+from workbench.evaluation.manifests.corpus import Bad, FoundCorpus, Wanted
 from workbench.evaluation.manifests.reading import read_manifest
 
 __all__ = ["Bad", "FoundCorpus", "Wanted", "read_manifest"]

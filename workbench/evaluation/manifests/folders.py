@@ -11,7 +11,7 @@ from pathlib import Path, PurePath, PurePosixPath
 
 from workbench.core.errors import BadInput
 from workbench.core.phrases import enumerated
-from workbench.evaluation.manifests.found import (
+from workbench.evaluation.manifests.corpus import (
     ARROW,
     WHOLE,
     Rows,

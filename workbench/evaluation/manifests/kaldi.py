@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.core.errors import BadInput
-from workbench.evaluation.manifests.found import Rows
+from workbench.evaluation.manifests.corpus import Rows
 from workbench.evaluation.manifests.layouts.aishell import speaker_of
 from workbench.evaluation.manifests.named_values import named_values
 

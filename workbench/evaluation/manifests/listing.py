@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.core.errors import BadInput, message_of
-from workbench.evaluation.manifests.found import MAX_TEXT_CHARACTERS, no_corpus
+from workbench.evaluation.manifests.corpus import MAX_TEXT_CHARACTERS, no_corpus
 from workbench.evaluation.places import DAMAGE, needs_password
 from workbench.formats.tar_files import opened_tar
 from workbench.formats.zip_names import named_members

@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.core.phrases import enumerated
-from workbench.evaluation.manifests.found import (
+from workbench.evaluation.manifests.corpus import (
     COLUMNS,
     ManifestRow,
     Rows,

@@ -12,8 +12,7 @@ from typing import BinaryIO, TextIO
 
 from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.addresses import is_address, opened_address, without_query
-from workbench.evaluation.manifests.folders import folder_rows, is_archive
-from workbench.evaluation.manifests.found import (
+from workbench.evaluation.manifests.corpus import (
     ARROW,
     OBJECTS,
     TABLES,
@@ -27,6 +26,7 @@ from workbench.evaluation.manifests.found import (
     inside_a_table,
     no_corpus,
 )
+from workbench.evaluation.manifests.folders import folder_rows, is_archive
 from workbench.evaluation.manifests.kaldi import KALDI, SEGMENTS, TEXT, kaldi_rows
 from workbench.evaluation.manifests.layouts import ljspeech, stm
 from workbench.evaluation.manifests.listing import MAX_LINE_BYTES

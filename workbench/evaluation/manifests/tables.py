@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, TextIO
 
 from workbench.core.errors import BadInput
-from workbench.evaluation.manifests.found import (
+from workbench.evaluation.manifests.corpus import (
     COLUMNS,
     MAX_TEXT_CHARACTERS,
     ManifestRow,

@@ -21,11 +21,11 @@ from workbench.parity_lab.found import result_or_reason
 from workbench.parity_lab.judgement.clean_spread import CleanRuns
 from workbench.parity_lab.judgement.sources import Sources, TraceOrReason
 from workbench.parity_lab.outcome import Computed, Outcome
-from workbench.trace.chosen import ChosenStages
 from workbench.trace.cuts import cuts_of
 from workbench.trace.mapping import StageMapping
 from workbench.trace.read import read_trace
 from workbench.trace.recorder import can_stand_for
+from workbench.trace.subset import TraceSubset
 from workbench.trace.trace import Trace
 
 _USED_METADATA = ("input_digest", "steps")  # metadata of a dump that a computation from its stages needs
@@ -61,10 +61,10 @@ def substitutes(dump: Trace, reference: Trace) -> Trace:
             f"no stage of the dump has the name and the shape of one of the reference's (it has {names}); expected "
             "some for an isolated run: name them in a mapping, or compare end to end"
         )
-    return ChosenStages(dump, stages, {key: value for key, value in dump.meta.items() if key in _USED_METADATA})
+    return TraceSubset(dump, stages, {key: value for key, value in dump.meta.items() if key in _USED_METADATA})
 
 
-class BeforeRounding(ChosenStages):
+class BeforeRounding(TraceSubset):
     """The stages of a dump in 16 bits, with a front end that its rounding may have begun with.
 
     Programs compute the front end in float32. If a dump holds it in 16 bits, each stage was computed from the values

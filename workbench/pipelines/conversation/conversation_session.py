@@ -23,7 +23,7 @@ from workbench.families.speechlm.model import SpeechLmModel, SpeechLmOptions, an
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.conversation.speechlm_frontend import tower_times
 from workbench.pipelines.conversation.spoken_messages import read_recording
-from workbench.pipelines.resumed import begins_behind_sound
+from workbench.pipelines.substitution import starts_after_audio
 from workbench.pipelines.text.text_session import IncrementalDetokenizer
 from workbench.pipelines.tracing import place_of, substituted_stages, substitution_meta, trace_of
 from workbench.session.conversation import (
@@ -202,7 +202,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         substituted = substituted_stages(given, prompt.digest)
         recorder = Recorder(requested_stages, substituted)
         recorded = max((n for n, part in enumerate(prompt.parts) if isinstance(part, Recording)), default=-1)
-        if begins_behind_sound(requested_stages, substituted):
+        if starts_after_audio(requested_stages, substituted):
             parts = [self._stand_in(part) for part in prompt.parts]
         else:
             parts = [self._embedded(part, recorder if n == recorded else None) for n, part in enumerate(prompt.parts)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.trace.stored import open_stored
+from workbench.trace.formats import open_stored
 
 SUFFIXES = (".npy", ".npz", ".safetensors")
 FLOATS = ("float16", "float32", "float64")

@@ -30,7 +30,7 @@ from workbench.pipelines.gradients import (
     record_gradients,
 )
 from workbench.pipelines.recognition.recogniser import Recognition
-from workbench.pipelines.resumed import begins_behind_sound
+from workbench.pipelines.substitution import starts_after_audio
 from workbench.pipelines.text.language import Language, SearchesBeams
 from workbench.pipelines.text.token_table import Table
 from workbench.session.values import Token
@@ -216,7 +216,7 @@ class SpeechLanguagePipeline:
         passes, so it does not follow from one stage.
         """
         recorder = Recorder(requested_stages, given)
-        is_heard = not begins_behind_sound(requested_stages, given)
+        is_heard = not starts_after_audio(requested_stages, given)
         prompt, counts = self._prompt([samples], options, recorder, is_heard)
         recorder.put("prompt.text", prompt_text(self.encoder, options))
         self.language.trace(prompt, recorder)

@@ -15,7 +15,7 @@ from workbench.families.speechlm.model import CODEC_ON_TORCH, read_speechlm
 from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.streams.network import EngineNetwork, engine_steps
-from workbench.runtimes.vllm.streams.one_at_a_time import OneAtATime
+from workbench.runtimes.vllm.streams.shared_codec import SharedCodec
 
 MAX_RECORDINGS = 64  # in a conversation
 
@@ -44,7 +44,7 @@ def open_session(directory: Path, name: str, settings: Settings) -> Conversation
         "vllm",
         model,
         EngineNetwork(model, engine),
-        OneAtATime(codec) if codec is not None else None,
+        SharedCodec(codec) if codec is not None else None,
         model.audio_notes,
         engine_steps,
     )

@@ -20,7 +20,7 @@ from workbench.core.errors import BadInput
 from workbench.families.sanm.paraformer import read_paraformer
 from workbench.families.sanm.sensevoice import read_sensevoice
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
-from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_safetensors, read_state_dict
 from workbench.runtimes.pytorch.paraformer import ParaformerRunner
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceRunner

@@ -12,8 +12,8 @@ pytest.importorskip("torch")
 import torch
 from torch.nn import functional as F
 
-from workbench.runtimes.pytorch.numerics.chosen_weights import STORED_TYPE
 from workbench.runtimes.pytorch.numerics.summation import STEPS, Summation
+from workbench.runtimes.pytorch.numerics.weight_override import STORED_TYPE
 
 X = torch.randn(20, 96, generator=torch.Generator().manual_seed(0))
 W, B = (torch.randn(*shape, generator=torch.Generator().manual_seed(1)) for shape in ((7, 96), (7,)))

@@ -19,11 +19,11 @@ from vllm.renderers import chat_utils
 from tests.support.coroutines import finished
 from workbench.runtimes.vllm.embedding_parts import chat
 from workbench.runtimes.vllm.embedding_parts.content_part import embedding_part, stated_placeholder
-from workbench.runtimes.vllm.models.refused import Refused
+from workbench.runtimes.vllm.models.errors import BadRequest
 from workbench.runtimes.vllm.plugin import models
 
 PAD = "<|fim_pad|>"
-REFUSALS = (Refused, VLLMValidationError)
+REFUSALS = (BadRequest, VLLMValidationError)
 
 
 def value(number: float) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def patched_parser(original_parser: None, monkeypatch: pytest.MonkeyPatch) -> No
 
     def check(modality: str, count: int) -> None:
         if modality != "embedding" or count > 3:
-            raise Refused(f"{count} {modality} are too many")
+            raise BadRequest(f"{count} {modality} are too many")
 
     info = SimpleNamespace(validate_num_items=check)
     processor = SimpleNamespace(info=info)
@@ -128,7 +128,7 @@ def test_embeddings_of_several_messages_stay_in_order(role: str) -> None:
 @pytest.mark.usefixtures("patched_parser")
 def test_the_configuration_names_the_placeholder() -> None:
     model = configuration(speech_workbench={"placeholder": "<|x|>"})
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(BadRequest) as caught:
         parse([{"role": "user", "content": [{"type": "embedding"}]}], "string", model=model)
     assert stated_placeholder(str(caught.value)) == "<|x|>", "clients read the placeholder from this error"
     assert parse([{"role": "user", "content": [text(PAD), value(1)]}], "string", model=model) == (
@@ -206,4 +206,4 @@ def test_vllm_with_another_parser_is_not_patched_and_logs_a_warning(
 
 def test_chat_architecture_is_registered_by_the_plugin() -> None:
     assert chat.ARCHITECTURE in models()
-    assert issubclass(Refused, ValueError)
+    assert issubclass(BadRequest, ValueError)

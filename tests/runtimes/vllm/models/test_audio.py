@@ -26,8 +26,8 @@ from workbench.conversion.vllm_checkpoint.directory import write_directory  # no
 from workbench.families.language.directory import AUDIO  # noqa: E402
 from workbench.families.speech_llm.funasr_nano import read_served_funasr_nano  # noqa: E402
 from workbench.runtimes.vllm.models.audio import AudioDummyInputs, AudioProcessor, directory_of  # noqa: E402
+from workbench.runtimes.vllm.models.errors import BadRequest  # noqa: E402
 from workbench.runtimes.vllm.models.funasr_nano import NanoInfo  # noqa: E402
-from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
 
 
 class Context:
@@ -125,14 +125,14 @@ def test_stereo_audio_of_another_rate_is_converted_to_mono_16_khz(processor: Aud
 def test_invalid_options_are_refused_as_value_errors(
     options: dict[str, Any], message: str, processor: AudioProcessor
 ) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(BadRequest) as caught:
         process(processor, noise(1)[0], [processor.info.placeholder], **options)
     assert message in str(caught.value)
     assert isinstance(caught.value, ValueError)  # vLLM's server answers it with status 400
 
 
 def test_no_sound_at_all_is_refused(processor: AudioProcessor) -> None:
-    with pytest.raises(Refused, match="0 samples are too few"):
+    with pytest.raises(BadRequest, match="0 samples are too few"):
         process(processor, np.zeros(0, dtype=np.float32), [processor.info.placeholder])
 
 
@@ -149,7 +149,7 @@ def test_profiling_audio_is_30_seconds_or_as_long_as_the_context_allows(processo
 
 def test_model_name_that_is_not_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        Refused, match="someone/model is not a directory; expected one from `workbench convert --for vllm`"
+        BadRequest, match="someone/model is not a directory; expected one from `workbench convert --for vllm`"
     ):
         directory_of(SimpleNamespace(model="someone/model"))
     assert directory_of(SimpleNamespace(model=str(tmp_path))) == tmp_path

@@ -27,7 +27,7 @@ from workbench.runtimes.vllm.models.embedding import (  # noqa: E402
     EmbeddingProcessor,
     placeholder_of,
 )
-from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
+from workbench.runtimes.vllm.models.errors import BadRequest  # noqa: E402
 
 WIDTH = 8
 
@@ -149,7 +149,7 @@ def test_equal_embeddings_have_equal_names_in_vllms_caches(processor: EmbeddingP
     ],
 )
 def test_invalid_embeddings_raise_one_line_error(item: Any, message: str, processor: EmbeddingProcessor) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(BadRequest) as caught:
         processor.info.parse_mm_data({"embedding": item})
     assert message in str(caught.value) and "\n" not in str(caught.value)
     assert isinstance(caught.value, ValueError)  # vLLM's server answers it with status 400
@@ -159,7 +159,7 @@ def test_embedding_beyond_the_float16_range_is_refused_by_a_float16_model(tokeni
     values = random_rows(3)
     values[1, 2] = 1e6
     processor = processor_of(context(tokenizer, torch.float16))
-    with pytest.raises(Refused, match=r"row 1 of the embedding, counted from 0, is beyond the range of .* float16"):
+    with pytest.raises(BadRequest, match=r"row 1 of the embedding, counted from 0, is beyond the range of .* float16"):
         processor.info.parse_mm_data({"embedding": values})
 
 
@@ -180,7 +180,7 @@ def test_embedding_beyond_the_float16_range_is_refused_by_a_float16_model(tokeni
 def test_prompt_with_another_number_of_placeholders_is_refused(
     placeholders: int, lengths: list[int], message: str, processor: EmbeddingProcessor
 ) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(BadRequest) as caught:
         process(
             processor, [random_rows(length) for length in lengths], [7, *[processor.info.placeholder] * placeholders]
         )
@@ -193,7 +193,7 @@ def test_prompt_one_token_shorter_than_the_context_is_accepted(processor: Embedd
 
 
 def test_processor_options_for_embeddings_are_refused(processor: EmbeddingProcessor) -> None:
-    with pytest.raises(Refused, match="mm_processor_kwargs has 'scale'; embeddings have no options"):
+    with pytest.raises(BadRequest, match="mm_processor_kwargs has 'scale'; embeddings have no options"):
         process(processor, [random_rows(1)], [processor.info.placeholder], scale=2)
 
 

@@ -17,7 +17,7 @@ from tests.support.tiny_language import CONTEXT, tiny_language  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 from workbench.runtimes.vllm.embedding_parts.chat import ARCHITECTURE  # noqa: E402
 from workbench.runtimes.vllm.models.embedding_lm import SpeechWorkbenchEmbeddingLM  # noqa: E402
-from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
+from workbench.runtimes.vllm.models.errors import BadRequest  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -109,7 +109,7 @@ def test_refused_embedding_leaves_the_engine_usable(parts: list[Any], message: s
 
 def test_another_modality_is_refused() -> None:
     assert SpeechWorkbenchEmbeddingLM.get_placeholder_str("embedding", 1) == "<|fim_pad|>"
-    with pytest.raises(Refused, match="this model takes embeddings, and was given image"):
+    with pytest.raises(BadRequest, match="this model takes embeddings, and was given image"):
         SpeechWorkbenchEmbeddingLM.get_placeholder_str("image", 1)
 
 

@@ -28,12 +28,12 @@ from workbench.families.speech_llm.fireredasr import FireRedAsrOptions, prompt_i
 from workbench.isolation.loader import open_here  # noqa: E402
 from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline  # noqa: E402
 from workbench.registry.sources import assets  # noqa: E402
+from workbench.runtimes.vllm.models.errors import BadRequest  # noqa: E402
 from workbench.runtimes.vllm.models.fireredasr import (  # noqa: E402
     FireRedFrontEnd,
     FireRedInfo,
     SpeechWorkbenchFireRedASR,
 )
-from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402
 from workbench.trace.trace import StageFilter  # noqa: E402
 
@@ -126,14 +126,14 @@ def test_transcription_api_of_the_model_class(directory: Path, front_end: FireRe
     prompt = model.get_generation_prompt(parameters(directory))
     assert prompt["prompt_token_ids"] == front_end.request_ids(459, None, None, "")
     assert prompt["prompt_token_ids"].count(459) == 1
-    with pytest.raises(Refused, match="expected neither"):
+    with pytest.raises(BadRequest, match="expected neither"):
         model.get_generation_prompt(parameters(directory, hotwords="Anna"))
     config: Any = SimpleNamespace(model=str(directory))
     clip = model.get_speech_to_text_config(config, "transcribe")
     assert (clip.sample_rate, clip.max_audio_clip_s) == (SAMPLE_RATE, 30)
     assert model.get_num_audio_tokens(2.0, clip, config) == front_end.count(2 * SAMPLE_RATE)
     assert [model.validate_language(code) for code in ("zh", "en", None)] == ["zh", "en", None]
-    with pytest.raises(Refused, match="expected one of zh, en"):
+    with pytest.raises(BadRequest, match="expected one of zh, en"):
         model.validate_language("de")
     assert not model.supports_transcription_only
     assert model.post_process_output(" One Two ") == "one two"

@@ -8,8 +8,8 @@ pytest.importorskip("vllm", reason="needs vLLM")
 
 from workbench.core.errors import BadInput
 from workbench.families.speech_llm.funasr_nano import LANGUAGES, FunasrNanoOptions
+from workbench.runtimes.vllm.models.errors import BadRequest
 from workbench.runtimes.vllm.models.funasr_nano import PROMPTED
-from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm, request_options
 
 
@@ -43,5 +43,5 @@ def test_invalid_json_prompts_are_refused(prompt: str, message: str) -> None:
 def test_only_language_codes_known_to_vllm_are_listed_and_images_are_refused() -> None:
     known = known_to_vllm(LANGUAGES)
     assert "ga" not in known and "yue" in known and known.items() <= LANGUAGES.items()
-    with pytest.raises(Refused, match="this model takes audio, and was given image"):
+    with pytest.raises(BadRequest, match="this model takes audio, and was given image"):
         SpeechModel.get_placeholder_str("image", 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workbench.evaluation.manifests.found import COLUMNS
+from workbench.evaluation.manifests.corpus import COLUMNS
 from workbench.evaluation.manifests.layouts.transcript_list import Line, TranscriptList, in_any_folder
 from workbench.evaluation.manifests.named_values import decoded_lines
 

@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 
-from workbench.evaluation.manifests.found import Rows
+from workbench.evaluation.manifests.corpus import Rows
 from workbench.evaluation.manifests.listing import composed
 from workbench.evaluation.manifests.named_values import decoded_lines
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions, release_pages
 from workbench.runtimes.pytorch.numerics.products import (
     FLOAT32,
     Arithmetic,
@@ -117,7 +117,7 @@ def finalise_weights(
             if is_mixed:
                 convert_inputs(module)
         for original in originals:
-            give_back(original, regions)
+            release_pages(original, regions)
 
 
 def _own_bytes(module: nn.Module) -> int:

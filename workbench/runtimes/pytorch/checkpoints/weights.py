@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from workbench.core.errors import BadInput, message_of
 from workbench.core.phrases import name_in_folder
 from workbench.formats.weight_files import check_downloaded
-from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
-from workbench.runtimes.pytorch.numerics.chosen_weights import note_network
+from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions, release_pages
+from workbench.runtimes.pytorch.numerics.weight_override import register_network
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -163,10 +163,10 @@ def load_into(
                 f"{where}: tensor {name} holds values that are not finite (NaN or infinity); expected numbers"
             )
         converted[name] = tensors[name].to(dtype)
-        give_back(tensors[name], regions)
+        release_pages(tensors[name], regions)
     network.load_state_dict(converted, assign=True, strict=len(converted) == len(required))
     network.requires_grad_(False)
-    note_network(network)
+    register_network(network)
 
 
 def check_tensors(

@@ -34,7 +34,7 @@ from workbench.runtimes.pytorch.numerics.arithmetic import (
     name_of,
     widen_positions,
 )
-from workbench.runtimes.pytorch.numerics.chosen_weights import note_network
+from workbench.runtimes.pytorch.numerics.weight_override import register_network
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder
@@ -337,7 +337,7 @@ def open_language(
         widen_positions(network)
     forget_longer_passes(network)
     network.eval().requires_grad_(False).to(device)
-    note_network(network)
+    register_network(network)
     return LanguageModel(network, config, device)
 
 

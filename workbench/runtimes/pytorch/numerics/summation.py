@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from workbench.runtimes.pytorch.numerics.arithmetic import HALVES
-from workbench.runtimes.pytorch.numerics.chosen_weights import STORED_TYPE
+from workbench.runtimes.pytorch.numerics.weight_override import STORED_TYPE
 
 PARTS = (2, 4)  # numbers of parts that products are summed in
 BLOCKS: Mapping[str, int] = {"Q8_0": 32, "Q4_0": 32, "Q4_1": 32, "Q5_0": 32, "Q5_1": 32, "IQ4_NL": 32, "MXFP4": 32}

@@ -23,7 +23,7 @@ from workbench.embeddings import Embedding, read_embedding
 from workbench.embeddings.prompt import mismatch
 from workbench.runtimes.vllm.embedding_parts.content_part import FORM, PART, read_part
 from workbench.runtimes.vllm.models.embedding import MODALITY, embedding_label, placeholder_of
-from workbench.runtimes.vllm.models.refused import Refused
+from workbench.runtimes.vllm.models.errors import BadRequest
 
 ARCHITECTURE = "SpeechWorkbenchEmbeddingLM"  # the model class whose chats may have embeddings
 MESSAGE, ITEMS = "_parse_chat_message_content", "_resolve_items"  # the wrapped functions in vLLM's module
@@ -96,7 +96,7 @@ def _each(parts: Iterable[Any]) -> Iterator[Any]:
                 raise
             # An error may also name each key of a single part that was sent where a list of parts belongs.
             if not isinstance(rejected[0], Mapping):
-                raise Refused(
+                raise BadRequest(
                     f"the content of a message has {rejected[0]!r:.80} where a part belongs; expected one text, or a "
                     f"list of parts like {FORM}"
                 ) from error
@@ -121,8 +121,8 @@ def _with_items(resolve: Callable[..., Any]) -> Callable[..., Any]:
 def place_embeddings(parts: Sequence[Any], tracker: Any) -> list[Any]:
     """Replaces the embeddings among a message's parts by placeholders, and gives the embeddings to vLLM's tracker.
 
-    Raises `Refused` for a malformed part, and for texts whose number of placeholders is neither zero nor the message's
-    number of embeddings.
+    Raises `BadRequest` for a malformed part, and for texts whose number of placeholders is neither zero nor the
+    message's number of embeddings.
     """
     placeholder = placeholder_of(tracker.model_config.hf_config)
     count = sum(map(_is_embedding, parts))
@@ -131,7 +131,7 @@ def place_embeddings(parts: Sequence[Any], tracker: Any) -> list[Any]:
         alternative_note = (
             ", or none in the text, which puts each embedding at the position of its part" if count else ""
         )
-        raise Refused(mismatch("the text of a message", placeholder, placeholders, count) + alternative_note)
+        raise BadRequest(mismatch("the text of a message", placeholder, placeholders, count) + alternative_note)
     for number, part in enumerate(filter(_is_embedding, parts), 1):
         tracker.add(MODALITY, _item(part, tracker, embedding_label(number, count)))
     if placeholders:
@@ -172,13 +172,13 @@ def _item(part: Mapping[str, Any], tracker: Any, name: str) -> Any:
     try:
         data, encoding, tensor = read_part(part, placeholder_of(tracker.model_config.hf_config))
     except BadInput as error:
-        raise Refused(str(error)) from error
+        raise BadRequest(str(error)) from error
 
     def read() -> tuple[Embedding, None]:
         try:
             return read_embedding(data, encoding=encoding, tensor=tensor, name=name), None
         except BadInput as error:
-            raise Refused(str(error)) from error
+            raise BadRequest(str(error)) from error
 
     async def read_in_thread() -> tuple[Embedding, None]:
         return await asyncio.to_thread(read)

@@ -30,7 +30,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, build_options
 from workbench.families.language.directory import AUDIO
 from workbench.runtimes.vllm.models.directory import directory_of
-from workbench.runtimes.vllm.models.refused import Refused
+from workbench.runtimes.vllm.models.errors import BadRequest
 
 MODALITY = "audio"
 CAPTURE = "capture"  # an option: the number under which the worker records the tower's stages
@@ -150,7 +150,7 @@ class AudioProcessor(BaseMultiModalProcessor[AudioInfo]):
         options = dict(self.info.ctx.get_merged_mm_kwargs(hf_kwargs))
         capture = options.pop(CAPTURE, 0)
         if isinstance(capture, bool) or not isinstance(capture, int):
-            raise Refused(f"{CAPTURE} is {capture!r:.80}; expected a whole number")
+            raise BadRequest(f"{CAPTURE} is {capture!r:.80}; expected a whole number")
         sounds = [self._sound(np.asarray(samples, dtype=np.float32), options) for samples in hf_data[MODALITY]]
         return BatchFeature(
             {
@@ -166,9 +166,9 @@ class AudioProcessor(BaseMultiModalProcessor[AudioInfo]):
         try:
             sound = front_end.sound(samples, build_options(front_end.options_class, options, front_end.name))
         except BadInput as error:
-            raise Refused(str(error)) from error
+            raise BadRequest(str(error)) from error
         if sound.embeddings < 1:
-            raise Refused(
+            raise BadRequest(
                 f"{len(samples)} samples are too few for {front_end.name}; expected some hundredths of a second"
             )
         return sound

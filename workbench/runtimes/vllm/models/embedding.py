@@ -28,7 +28,7 @@ from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, embedding_of
 from workbench.embeddings.prompt import mismatch
 from workbench.families.language.directory import SERVED_SECTION, placeholder_in
-from workbench.runtimes.vllm.models.refused import Refused
+from workbench.runtimes.vllm.models.errors import BadRequest
 
 MODALITY = "embedding"
 FIELD = "rows"  # the item's field in the request to the worker
@@ -53,19 +53,19 @@ def checked_rows(item: Any, width: int, max_tokens: int, dtype: torch.dtype, nam
         max_tokens: the largest number of tokens.
         name: the item's name in messages.
 
-    Raises `Refused` for an item that the model cannot take.
+    Raises `BadRequest` for an item that the model cannot take.
     """
     values = _values(item, name)
     if values.shape[1] != width:
-        raise Refused(f"{name} has the shape {values.shape}; the model expects vectors of {width}")
+        raise BadRequest(f"{name} has the shape {values.shape}; the model expects vectors of {width}")
     if len(values) > max_tokens:
-        raise Refused(
+        raise BadRequest(
             f"{name} is {len(values)} tokens long; the server takes {max_tokens} positions in a prompt at most"
         )
     rows = torch.from_numpy(values).to(dtype)
     finite = rows.isfinite().all(dim=1)
     if not finite.all():
-        raise Refused(
+        raise BadRequest(
             f"row {int(finite.int().argmin())} of {name}, counted from 0, is beyond the range of the model's "
             f"{str(dtype).removeprefix('torch.')}; expected smaller numbers, or a server started with --dtype float32"
         )
@@ -80,11 +80,11 @@ def _values(item: Any, name: str) -> np.ndarray:
         item = item.detach().cpu()
         item = item.float().numpy() if item.dtype == torch.bfloat16 else item.numpy()
     if not isinstance(item, np.ndarray):
-        raise Refused(f"{name} is of type {type(item).__name__}; expected an array of floating-point numbers")
+        raise BadRequest(f"{name} is of type {type(item).__name__}; expected an array of floating-point numbers")
     try:
         return embedding_of(item, name).values
     except BadInput as error:
-        raise Refused(str(error)) from error
+        raise BadRequest(str(error)) from error
 
 
 class EmbeddingItems(ProcessorBatchItems[Tensor]):
@@ -131,11 +131,11 @@ class EmbeddingInfo(BaseProcessingInfo):
 
     @cached_property
     def placeholder(self) -> int:
-        """The id of the token that marks an embedding's position; raises `Refused` if there is no such token."""
+        """The id of the token that marks an embedding's position; raises `BadRequest` if there is no such token."""
         name = placeholder_of(self.ctx.model_config.hf_config)
         ids = self.get_tokenizer().encode(name, add_special_tokens=False)
         if len(ids) != 1:
-            raise Refused(
+            raise BadRequest(
                 f"the placeholder {name!r:.80} is not a token of the model's tokenizer; name one that is, in "
                 f'config.json or with --hf-overrides, as "{SERVED_SECTION}": {{"placeholder": "..."}}'
             )
@@ -183,7 +183,9 @@ class EmbeddingProcessor(BaseMultiModalProcessor[EmbeddingInfo]):
 
     def _call_hf_processor(self, hf_data: Mapping[str, Any], hf_kwargs: Mapping[str, object]) -> BatchFeature:
         if hf_kwargs:
-            raise Refused(f"mm_processor_kwargs has {', '.join(map(str, hf_kwargs))!r:.80}; embeddings have no options")
+            raise BadRequest(
+                f"mm_processor_kwargs has {', '.join(map(str, hf_kwargs))!r:.80}; embeddings have no options"
+            )
         return BatchFeature({FIELD: list(hf_data[f"{MODALITY}s"])})
 
     def _get_mm_fields_config(
@@ -203,17 +205,17 @@ class EmbeddingProcessor(BaseMultiModalProcessor[EmbeddingInfo]):
         return [PromptReplacement(modality=MODALITY, target=[placeholder], replacement=replacement)]
 
     def apply(self, inputs: ProcessorInputs, timing_ctx: Any) -> Any:
-        """Returns the prompt with each placeholder repeated; raises `Refused` if their number differs from the
+        """Returns the prompt with each placeholder repeated; raises `BadRequest` if their number differs from the
         embeddings'.
         """
         name = placeholder_of(self.info.ctx.model_config.hf_config)
         placeholders = inputs.prompt.count(self.info.placeholder)
         items = inputs.mm_data_items.get(MODALITY, ())
         if placeholders != len(items):
-            raise Refused(mismatch("the prompt", name, placeholders, len(items)))
+            raise BadRequest(mismatch("the prompt", name, placeholders, len(items)))
         length = len(inputs.prompt) - placeholders + sum(map(len, items))
         if length > self.info.max_tokens:
-            raise Refused(
+            raise BadRequest(
                 f"the prompt has {length} positions with its embeddings, and the server takes "
                 f"{self.info.max_tokens} at most"
             )

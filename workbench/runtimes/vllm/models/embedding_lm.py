@@ -24,8 +24,8 @@ from workbench.runtimes.vllm.models.embedding import (
     EmbeddingInfo,
     EmbeddingProcessor,
 )
+from workbench.runtimes.vllm.models.errors import BadRequest
 from workbench.runtimes.vllm.models.language import ARCHITECTURES, AroundLanguageModel
-from workbench.runtimes.vllm.models.refused import Refused
 
 
 def processor(info: EmbeddingInfo, dummy_inputs: BaseDummyInputsBuilder[EmbeddingInfo]) -> EmbeddingProcessor:
@@ -56,7 +56,7 @@ class SpeechWorkbenchEmbeddingLM(AroundLanguageModel):
         """
         if modality == MODALITY:
             return PLACEHOLDER
-        raise Refused(f"this model takes embeddings, and was given {modality}")
+        raise BadRequest(f"this model takes embeddings, and was given {modality}")
 
     def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
         """Returns the rows [tokens, H] of the items of a batch, unchanged."""

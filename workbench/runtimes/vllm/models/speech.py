@@ -23,8 +23,8 @@ from workbench.core.options import Options, build_options
 from workbench.families.language.directory import AUDIO, SERVED_SECTION
 from workbench.runtimes.vllm.models.audio import MAX_SECONDS, MODALITY, AudioInfo
 from workbench.runtimes.vllm.models.directory import directory_of
+from workbench.runtimes.vllm.models.errors import BadRequest
 from workbench.runtimes.vllm.models.language import AroundLanguageModel
-from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.models.tower import Captures, embed_recordings
 
 
@@ -54,7 +54,7 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
         """Returns the text that marks the speech's position."""
         if modality == MODALITY:
             return AUDIO
-        raise Refused(f"this model takes audio, and was given {modality}")
+        raise BadRequest(f"this model takes audio, and was given {modality}")
 
     def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
         """Returns the embeddings [n, H] of each recording of a batch, from the fields of `audio.AudioProcessor`."""
@@ -66,11 +66,11 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
 
     @classmethod
     def validate_language(cls, language: str | None) -> str | None:
-        """Returns a language that the prompt can name, or None; raises `Refused` for another."""
+        """Returns a language that the prompt can name, or None; raises `BadRequest` for another."""
         if language in (None, "", "auto"):
             return None
         if language not in cls.languages:
-            raise Refused(f"language is {language!r:.80}; expected one of {', '.join(cls.languages)}")
+            raise BadRequest(f"language is {language!r:.80}; expected one of {', '.join(cls.languages)}")
         return language
 
     @classmethod
@@ -98,7 +98,7 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
                 placeholder, stt_params.language, stt_params.hotwords, stt_params.request_prompt or ""
             )
         except BadInput as error:
-            raise Refused(str(error)) from error
+            raise BadRequest(str(error)) from error
         return {"prompt_token_ids": ids, "multi_modal_data": {MODALITY: stt_params.audio}}
 
 

@@ -32,8 +32,8 @@ from workbench.runtimes.vllm.models.audio import (
     Sound,
 )
 from workbench.runtimes.vllm.models.directory import directory_of
+from workbench.runtimes.vllm.models.errors import BadRequest
 from workbench.runtimes.vllm.models.language import AroundLanguageModel
-from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.models.speechlm_tower import SpeechLmTower
 from workbench.runtimes.vllm.models.tower import Captures, embed_recordings
 from workbench.runtimes.vllm.streams.heads import StreamHeads
@@ -153,8 +153,8 @@ class SpeechWorkbenchSpeechLM(AroundLanguageModel):
 
     @classmethod
     def get_placeholder_str(cls, modality: str, i: int) -> str | None:
-        """Raises `Refused`: a template of text has no place for a recording."""
-        raise Refused("this model takes conversations through the workbench, not through a chat template")
+        """Raises `BadRequest`: a template of text has no place for a recording."""
+        raise BadRequest("this model takes conversations through the workbench, not through a chat template")
 
     def embed_multimodal(self, **kwargs: Any) -> list[Tensor]:
         """Returns the embeddings [n, H] of each recording of a batch, from the fields of `audio.AudioProcessor`."""

@@ -21,7 +21,7 @@ from workbench.families.speechlm.model import CODEC_ON_TORCH, SpeechLmModel, rea
 from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.vllm.serving.engine import ServedEngine
 from workbench.runtimes.vllm.streams.network import EngineNetwork, engine_steps
-from workbench.runtimes.vllm.streams.one_at_a_time import OneAtATime
+from workbench.runtimes.vllm.streams.shared_codec import SharedCodec
 from workbench.session.conversation import ConversationEvent
 from workbench.speech.network import Codec
 
@@ -107,4 +107,4 @@ class Conversations:
     def _parts(self) -> Parts:
         model = read_speechlm(self._directory)
         codec = load(CODEC_ON_TORCH)(model)
-        return Parts(model, None if codec is None else OneAtATime(codec))
+        return Parts(model, None if codec is None else SharedCodec(codec))

@@ -10,7 +10,7 @@ import numpy as np
 from workbench.trace.trace import Trace
 
 
-class ChosenStages(Trace):
+class TraceSubset(Trace):
     """Some stages of a trace.
 
     Args:
@@ -41,4 +41,4 @@ class ChosenStages(Trace):
         return len(self._names)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ChosenStages, (self._trace, list(self._names), self.meta)
+        return TraceSubset, (self._trace, list(self._names), self.meta)

@@ -13,8 +13,8 @@ from typing import Any
 
 from workbench.core.settings import Settings
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import without_packing
-from workbench.runtimes.pytorch.numerics.chosen_weights import choose_weights, noted_networks
 from workbench.runtimes.pytorch.numerics.summation import Summation
+from workbench.runtimes.pytorch.numerics.weight_override import override_weights, registered_networks
 
 
 def open_session(
@@ -24,21 +24,21 @@ def open_session(
 
     Raises `BadInput` if the weights cannot be used.
     """
-    with noted_networks() as networks, without_packing():
+    with registered_networks() as networks, without_packing():
         session = open_family(directory, name, settings)
     if settings.weights:
-        choose_weights(networks, settings.weights)
+        override_weights(networks, settings.weights)
     if settings.summation:
-        session.trace = _in_other_order(session.trace, settings.summation)
+        session.trace = _with_summation_order(session.trace, settings.summation)
     return session
 
 
-def _in_other_order(trace: Callable[..., Any], number: int) -> Callable[..., Any]:
+def _with_summation_order(trace: Callable[..., Any], number: int) -> Callable[..., Any]:
     """Returns the call with its sums in another order; each later call has a different order."""
     numbers = itertools.count(number)
 
-    def trace_in_other_order(*arguments: Any, **options: Any) -> Any:
+    def trace_with_summation_order(*arguments: Any, **options: Any) -> Any:
         with Summation(next(numbers)):
             return trace(*arguments, **options)
 
-    return trace_in_other_order
+    return trace_with_summation_order

@@ -32,14 +32,14 @@ LIMIT_FACTOR = 2.0  # a row may be farther than the limit of its type for whole 
 _networks: ContextVar[list[nn.Module] | None] = ContextVar("networks", default=None)
 
 
-def note_network(network: nn.Module) -> None:
-    """Registers a network whose weights have been loaded, for `noted_networks`."""
+def register_network(network: nn.Module) -> None:
+    """Registers a network whose weights have been loaded, for `registered_networks`."""
     if (networks := _networks.get()) is not None:
         networks.append(network)
 
 
 @contextlib.contextmanager
-def noted_networks() -> Iterator[list[nn.Module]]:
+def registered_networks() -> Iterator[list[nn.Module]]:
     """Returns a list to which every network is added that is loaded inside the block."""
     networks: list[nn.Module] = []
     token = _networks.set(networks)
@@ -49,7 +49,7 @@ def noted_networks() -> Iterator[list[nn.Module]]:
         _networks.reset(token)
 
 
-def choose_weights(networks: list[nn.Module], source: str) -> None:
+def override_weights(networks: list[nn.Module], source: str) -> None:
     """Replaces the weights of loaded networks.
 
     Args:

@@ -20,8 +20,8 @@ from hypothesis.extra import numpy as npst
 from safetensors.numpy import save_file
 
 from workbench.core.errors import BadInput
-from workbench.trace import stored
-from workbench.trace.stored import Stored, open_stored
+from workbench.trace import formats
+from workbench.trace.formats import Stored, open_stored
 from workbench.trace.trace import Trace
 
 TYPES = st.sampled_from(["<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1", "<c8"])
@@ -247,7 +247,7 @@ def test_arrays_with_oversized_shapes_are_refused_without_allocating(
     with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
         archive.writestr("a.npy", npy_header((1 << 50,)))
     assert_refused(tmp_path / "t.npz", "'a.npy' of t.npz is truncated: its shape (1125899906842624,)")
-    monkeypatch.setattr(stored, "MAX_ARRAY_BYTES", 1000)
+    monkeypatch.setattr(formats, "MAX_ARRAY_BYTES", 1000)
     np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(1000))
     assert_refused(tmp_path / "bomb.npz", "'a.npy' of bomb.npz is 8000 bytes large; expected at most 1000")
 
@@ -318,7 +318,7 @@ def test_plain_safetensors_metadata_is_read(tmp_path: Path) -> None:
 
 
 def test_zip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "FREELY_COMPRESSED_BYTES", 100_000)
+    monkeypatch.setattr(formats, "FREELY_COMPRESSED_BYTES", 100_000)
     np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(100_000))
     assert_refused(tmp_path / "bomb.npz", "bytes to 800128; expected numbers, which cannot be packed so much")
     np.savez_compressed(tmp_path / "fair.npz", a=np.random.default_rng(0).standard_normal(100_000))

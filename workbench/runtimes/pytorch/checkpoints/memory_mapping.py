@@ -26,7 +26,7 @@ def mapped_regions(*paths: Path) -> list[tuple[int, int]]:
     return regions
 
 
-def give_back(tensor: Tensor, regions: list[tuple[int, int]]) -> None:
+def release_pages(tensor: Tensor, regions: list[tuple[int, int]]) -> None:
     """Lets the system drop the pages of a tensor that is mapped from a file; the next access reads them again."""
     first, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
     if not any(low <= first and end <= high for low, high in regions):

@@ -18,7 +18,12 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation.loader import open_here
 from workbench.registry.sources import assets
-from workbench.runtimes.pytorch.numerics.chosen_weights import STORED_TYPE, choose_weights, nearest_rows, noted_networks
+from workbench.runtimes.pytorch.numerics.weight_override import (
+    STORED_TYPE,
+    nearest_rows,
+    override_weights,
+    registered_networks,
+)
 
 SAMPLE = assets() / "samples" / "three_seven_one.wav"
 
@@ -45,7 +50,7 @@ def write_gguf(path: Path, weight: np.ndarray, kind: str = "Q8_0", name: str = "
 def test_gguf_weights_replace_network_weights_and_record_their_stored_type(network: nn.Module, tmp_path: Path) -> None:
     original = network[0].weight.numpy().copy()
     path = write_gguf(tmp_path / "x.gguf", original)
-    choose_weights([network], str(path))
+    override_weights([network], str(path))
     distance = np.linalg.norm(network[0].weight.numpy() - original) / np.linalg.norm(original)
     assert 1e-3 < distance < 1e-2 and getattr(network[0].weight, STORED_TYPE) == "Q8_0"
     assert not hasattr(network[0].bias, STORED_TYPE), "the file has no bias"
@@ -56,7 +61,7 @@ def test_gguf_rows_that_differ_from_the_checkpoint_are_not_used(network: nn.Modu
     original = network[0].weight.numpy().copy()
     swapped = original.copy()
     swapped[[2, 5]] = swapped[[5, 2]]
-    choose_weights([network], str(write_gguf(tmp_path / "x.gguf", swapped)))
+    override_weights([network], str(write_gguf(tmp_path / "x.gguf", swapped)))
     result = network[0].weight.numpy()
     assert np.allclose(result[[2, 5]], original[[2, 5]], rtol=1e-6) and not np.allclose(
         result[0], original[0], rtol=1e-6
@@ -75,19 +80,19 @@ def test_rows_within_the_quantisation_error_of_each_type_are_used() -> None:
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_weights_are_rounded_to_the_chosen_type(network: nn.Module, kind: str) -> None:
     original = network[0].weight.clone()
-    choose_weights([network], kind)
+    override_weights([network], kind)
     assert torch.equal(network[0].weight, original.to(getattr(torch, kind)).double())
 
 
 def test_unknown_type_or_gguf_of_another_model_is_refused(network: nn.Module, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="weights is 'int3'; expected bfloat16, float16 or the path of a GGUF file"):
-        choose_weights([network], "int3")
+        override_weights([network], "int3")
     path = write_gguf(tmp_path / "x.gguf", network[0].weight.numpy(), name="other")
     with pytest.raises(BadInput, match=r"x\.gguf has no tensor of this model"):
-        choose_weights([network], str(path))
+        override_weights([network], str(path))
     path = write_gguf(tmp_path / "y.gguf", network[0].weight.numpy()[:4])
     with pytest.raises(BadInput, match=r"tensor 0\.weight in y\.gguf has the shape"):
-        choose_weights([network], str(path))
+        override_weights([network], str(path))
 
 
 def test_session_computes_with_rounded_weights_and_another_summation_order() -> None:
@@ -102,5 +107,5 @@ def test_session_computes_with_rounded_weights_and_another_summation_order() -> 
     rounding_error = np.linalg.norm(rounded - plain) / np.linalg.norm(plain)
     summation_error = np.linalg.norm(reordered - rounded) / np.linalg.norm(rounded)
     assert 1e-4 < rounding_error < 2e-2 and 0 < summation_error < 1e-5
-    with noted_networks() as networks:
+    with registered_networks() as networks:
         assert networks == []

@@ -1,4 +1,4 @@
-"""Whether a pass that goes on from substituted stages needs the sound, or the language model alone."""
+"""Whether a pass that continues from substituted stages needs the audio encoder, or the language model alone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from workbench.trace.recorder import Stages
 from workbench.trace.trace import StageFilter
 
 EMBEDDINGS = "llm.embeddings"
-LANGUAGE = ("llm.", "logits")  # the beginnings of the names of stages behind the sound
+LANGUAGE = ("llm.", "logits")  # the beginnings of the names of stages after the audio encoder
 
 
-def begins_behind_sound(requested_stages: StageFilter, given: Stages | None) -> bool:
+def starts_after_audio(requested_stages: StageFilter, given: Stages | None) -> bool:
     """Returns whether the language model alone computes a pass: its input is substituted, and neither this input nor
     an earlier stage is requested, nor an earlier stage substituted. Then the values of the audio encoder affect
     nothing. A trace that shows the input shows what this pass itself computed there.

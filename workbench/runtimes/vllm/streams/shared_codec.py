@@ -10,7 +10,7 @@ from workbench.speech.network import Codec
 from workbench.trace.recorder import Recorder
 
 
-class OneAtATime(Codec):
+class SharedCodec(Codec):
     """A codec for several threads, which decodes for one of them at a time."""
 
     def __init__(self, codec: Codec):

@@ -12,7 +12,7 @@ from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.core.settings import Settings
-from workbench.pipelines.tracing import substituted_stages, substitution_meta, trace_of
+from workbench.pipelines.tracing import make_trace, substituted_stages, substitution_meta
 from workbench.runtimes.pytorch.sensevoice import open_session
 from workbench.trace.read import StoredTrace
 from workbench.trace.recorder import stage_digest
@@ -21,7 +21,7 @@ from workbench.trace.trace import Trace
 
 def test_trace_metadata_names_model_runtime_dtype_options_and_input(tmp_path: Path) -> None:
     session = open_session(tiny_sensevoice(tmp_path / "it"), "tiny", Settings())
-    trace = trace_of(session, {"a": np.ones(2)}, "*", "q8_0", {"itn": True}, input_digest="d", audio_seconds=1.5)
+    trace = make_trace(session, {"a": np.ones(2)}, "*", "q8_0", {"itn": True}, input_digest="d", audio_seconds=1.5)
     assert list(trace) == ["a"]
     versions = trace.meta.pop("versions")
     assert trace.meta == {

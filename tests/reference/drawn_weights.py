@@ -142,7 +142,7 @@ def calibrate_branch(branch: SeacoBranch, network: ParaformerNetwork, model: Par
     network(_voice_features(model), tap=keep)
     embeddings, hidden = keep.stages["predictor.embeddings"], keep.stages["decoder.output"]
     vectors = branch.vectors(((3, 4), (5,), (6, 7, 8), (1,)))
-    passes = [branch.attended(vectors, x[row], "it") for x in (embeddings, hidden) for row in range(len(x))]
+    passes = [branch.decode(vectors, x[row], "it") for x in (embeddings, hidden) for row in range(len(x))]
     rows = len(embeddings)
     inputs = torch.cat([passes[row] + passes[rows + row] for row in range(rows)])
     layer, none = branch.hotword_output_layer, branch.no_bias

@@ -31,12 +31,12 @@ class Features:
 
     def __call__(self, samples: np.ndarray, options: ListeningOptions, recorder: Recorder | None = None) -> np.ndarray:
         """Returns features [T, width] of samples [n], with CMVN and dither as the options say."""
-        frontend = self._with(options)
-        energies = self._on("fbank", frontend.energies(samples, options.dither), recorder)
-        stacked = self._on("lfr", frontend.stack(energies), recorder)
-        return self._on("features", frontend.normalise(stacked), recorder)
+        frontend = self._frontend_for(options)
+        energies = self._record("fbank", frontend.energies(samples, options.dither), recorder)
+        stacked = self._record("lfr", frontend.stack(energies), recorder)
+        return self._record("features", frontend.normalise(stacked), recorder)
 
-    def of_each(
+    def batch(
         self, chunks: Sequence[np.ndarray], options: ListeningOptions, recorder: Recorder | None = None
     ) -> list[np.ndarray]:
         """Returns the features of several chunks of samples. Threads compute them side by side.
@@ -54,12 +54,12 @@ class Features:
         Args:
             samples: the length of the recording.
         """
-        return self._with(options).gradient(gradient, samples)
+        return self._frontend_for(options).gradient(gradient, samples)
 
-    def _with(self, options: ListeningOptions) -> Frontend:
+    def _frontend_for(self, options: ListeningOptions) -> Frontend:
         return self._without_cmvn if options.cmvn == "off" else self.frontend
 
-    def _on(self, stage: str, computed: np.ndarray, recorder: Recorder | None) -> np.ndarray:
+    def _record(self, stage: str, computed: np.ndarray, recorder: Recorder | None) -> np.ndarray:
         """Records a stage and returns the values to continue with: those of the trace if it replaces the stage, else
         `computed`.
         """

@@ -66,7 +66,7 @@ def substituted_stages(given: StageSource, digest: str) -> SubstitutedStages | N
     return SubstitutedStages(trace)
 
 
-def place_of(out: OutputPath) -> Path | None:
+def output_path(out: OutputPath) -> Path | None:
     """Returns the path that the trace is written to, or None. Raises `BadInput` if a trace cannot be written there."""
     return None if out is None else trace_place(out)
 
@@ -109,41 +109,41 @@ def _check_gradients(session: Session, stages: Mapping[str, np.ndarray], glob: s
             raise BadInput(f"{NO_STAGE} of {session.model} on {session.runtime} matches {pattern!r}: {expected}")
 
 
-def trace_of(
+def make_trace(
     session: Session,
     stages: Mapping[str, np.ndarray],
     glob: str,
     dtype: str,
     options: Mapping[str, Any],
     place: Path | None = None,
-    **of: Any,
+    **meta: Any,
 ) -> Trace:
     """Returns a trace of the stages found, with its `meta`; writes it to a file if `place` is set.
 
     Args:
         glob: the glob that selected the stages.
         dtype: the type of the arithmetic.
-        place: from `place_of`.
-        of: what the stages were computed on, as plain values for `meta`, such as `input_digest`.
+        place: from `output_path`.
+        meta: what the stages were computed on, as plain values, such as `input_digest`.
 
     Raises `BadInput` if no stage was found, or none for a glob that is only for stages inside a layer or gradients.
     """
     _check_inside(session, stages, glob)
-    _check_gradients(session, stages, glob, bool(of.get("isolated")))
+    _check_gradients(session, stages, glob, bool(meta.get("isolated")))
     if not stages:
-        reason = "; a trace from given stages has no text of the language model" if of.get("isolated") else ""
+        reason = "; a trace from given stages has no text of the language model" if meta.get("isolated") else ""
         raise BadInput(
             f"{NO_STAGE} of {session.model} on {session.runtime} matches {glob!r}{reason}; '*' takes all stages"
         )
-    meta = {
+    all_meta = {
         "model": session.model,
         "runtime": session.runtime,
         "dtype": dtype,
         "options": dict(options),
-        **of,
+        **meta,
         "versions": versions(),
     }
-    trace = Trace(stages, meta)
+    trace = Trace(stages, all_meta)
     if place is None:
         return trace
     from workbench.trace.read import read_trace

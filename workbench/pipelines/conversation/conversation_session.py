@@ -25,7 +25,7 @@ from workbench.pipelines.conversation.speechlm_frontend import tower_times
 from workbench.pipelines.conversation.spoken_messages import read_recording
 from workbench.pipelines.substitution import starts_after_audio
 from workbench.pipelines.text.text_session import IncrementalDetokenizer
-from workbench.pipelines.tracing import place_of, substituted_stages, substitution_meta, trace_of
+from workbench.pipelines.tracing import make_trace, output_path, substituted_stages, substitution_meta
 from workbench.session.conversation import (
     Answer,
     AnswerSoFar,
@@ -197,7 +197,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
             )
         model_options = build_options(SpeechLmOptions, options, self.model)
         plan = answer_plan(self.checkpoint, model_options)
-        requested_stages, place = StageFilter(stages), place_of(out)
+        requested_stages, place = StageFilter(stages), output_path(out)
         prompt = self._prompt(check_messages(source))
         substituted = substituted_stages(given, prompt.digest)
         recorder = Recorder(requested_stages, substituted)
@@ -215,7 +215,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
             with contextlib.suppress(NotFinite):  # then there is no answer, and the stages of the prompt show why
                 self._record_answer(parts, prompt, plan, recorder)
         meta |= {**substitution_meta(substituted), **times_meta(self)}
-        return trace_of(self, recorder.stages, stages, network.dtype, options, place, **meta)
+        return make_trace(self, recorder.stages, stages, network.dtype, options, place, **meta)
 
     def _record_answer(self, parts: Sequence[Any], prompt: _Prompt, plan: AnswerPlan, recorder: Recorder) -> None:
         """Generates an answer and records its stages, in the order of the computation."""

@@ -26,7 +26,7 @@ from workbench.families import FAMILIES
 from workbench.pipelines.ctc.beam_search import build_decoder, ngram_notes
 from workbench.session.values import SpokenHypothesis, Token
 
-Timed = Callable[[Sequence[CtcToken]], tuple[Token, ...]]
+TimedTokens = Callable[[Sequence[CtcToken]], tuple[Token, ...]]
 TextOf = Callable[[Sequence[int]], str]
 
 _FILES = tuple(spec.name for spec in option_specs(CtcBeamOptions) if spec.file)
@@ -63,8 +63,8 @@ class CtcHead:
         [hypotheses] = self._decoder_for(options).decode([log_probs])
         return hypotheses
 
-    def recognised(
-        self, scores: np.ndarray, options: CtcBeamOptions, timed: Timed, text_of: TextOf
+    def spoken_hypotheses(
+        self, scores: np.ndarray, options: CtcBeamOptions, timed_tokens: TimedTokens, text_of: TextOf
     ) -> list[tuple[list[CtcToken], SpokenHypothesis]]:
         """Returns the best hypotheses of a result of `text_log_probs`, with times, and their best alignments.
 
@@ -73,16 +73,19 @@ class CtcHead:
         Args:
             scores: ln P of each token in each frame.
             options: of the search.
-            timed: gives the tokens of an alignment their times, one for each.
+            timed_tokens: gives the tokens of an alignment their times, one for each.
             text_of: gives the text of tokens.
         """
-        return [self._recognised(hypothesis, scores, timed, text_of) for hypothesis in self.search(scores, options)]
+        return [
+            self._spoken_hypothesis(hypothesis, scores, timed_tokens, text_of)
+            for hypothesis in self.search(scores, options)
+        ]
 
-    def _recognised(
-        self, hypothesis: Hypothesis, scores: np.ndarray, timed: Timed, text_of: TextOf
+    def _spoken_hypothesis(
+        self, hypothesis: Hypothesis, scores: np.ndarray, timed_tokens: TimedTokens, text_of: TextOf
     ) -> tuple[list[CtcToken], SpokenHypothesis]:
         path = best_alignment(scores, hypothesis.tokens, self._blank) or []
-        tokens = timed(path)
+        tokens = timed_tokens(path)
         text, words = text_of(hypothesis.tokens), None
         if hypothesis.words is not None:
             text = " ".join(hypothesis.words)

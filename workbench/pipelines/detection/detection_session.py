@@ -15,7 +15,7 @@ from workbench.core.resources import close
 from workbench.families.voice_activity.fsmn_vad import FsmnVadOptions
 from workbench.pipelines.detection.fsmn_vad import FsmnVad
 from workbench.pipelines.features import front_end_times
-from workbench.pipelines.tracing import place_of, trace_of
+from workbench.pipelines.tracing import make_trace, output_path
 from workbench.session.protocols import Detects, Session, Traces, checked_recordings
 from workbench.session.values import AudioSource, Event, Progress, Segment, Transcript
 from workbench.system.memory import peak_resident_bytes
@@ -101,7 +101,7 @@ class DetectionSession(Session, Detects, Traces):
         if options.get("steps") or options.get("follow") is not None:
             raise BadInput(f"decoding steps are requested, but {self.model} writes no tokens")
         model_options, requested_stages = build_options(FsmnVadOptions, options, self.model), StageFilter(stages)
-        place = place_of(out)
+        place = output_path(out)
         if given is not None:
             raise Unavailable(
                 f"{self.model} has no stages between its features and its scores to compute by themselves"
@@ -114,7 +114,7 @@ class DetectionSession(Session, Detects, Traces):
         arrays["vad.spans"] = np.array([(span.start, span.end) for span in spans], dtype=np.float64).reshape(-1, 2)
         recorded = {stage: array for stage, array in arrays.items() if requested_stages(stage)}
         meta = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **times_meta(self)}
-        return trace_of(self, recorded, stages, detector.network.dtype, options, place, **meta)
+        return make_trace(self, recorded, stages, detector.network.dtype, options, place, **meta)
 
     def close(self) -> None:
         """Drops the model and frees it."""

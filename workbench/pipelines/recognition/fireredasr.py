@@ -21,7 +21,7 @@ from workbench.families.speech_llm.fireredasr import (
 )
 from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.gradients import DifferentiatesFeatures
-from workbench.pipelines.recognition.speech_language import OwnPrompt
+from workbench.pipelines.recognition.speech_language import BasePromptFormat
 from workbench.trace.recorder import Recorder
 from workbench.trace.times import RowTimes
 
@@ -44,7 +44,7 @@ class FireRedNetwork(Protocol):
         ...
 
 
-class FireRedPromptFormat(OwnPrompt):
+class FireRedPromptFormat(BasePromptFormat):
     """FireRedASR's prompt around the speech; implements `speech_language.PromptFormat`."""
 
     options_class = FireRedAsrOptions
@@ -108,7 +108,7 @@ class FireRedAudioEncoder(FireRedPromptFormat):
     ) -> tuple[Any, np.ndarray]:
         """See `AudioEncoder.embeddings`."""
         model = self.model
-        features = self.features.of_each(chunks, options, recorder)
+        features = self.features.batch(chunks, options, recorder)
         counts = np.array([self.count(len(samples)) for samples in chunks])
         valid = [self.speech_frames(len(row), options) for row in features]
         # Pads the normalised features with zeros, as in training, so that even the shortest audio gives an embedding.

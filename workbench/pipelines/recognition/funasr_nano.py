@@ -23,7 +23,7 @@ from workbench.families.speech_llm.funasr_nano import (
 )
 from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.gradients import DifferentiatesFeatures
-from workbench.pipelines.recognition.speech_language import OwnPrompt
+from workbench.pipelines.recognition.speech_language import BasePromptFormat
 from workbench.trace.recorder import Recorder
 from workbench.trace.times import RowTimes
 
@@ -45,7 +45,7 @@ class NanoNetwork(Protocol):
         ...
 
 
-class NanoPromptFormat(OwnPrompt):
+class NanoPromptFormat(BasePromptFormat):
     """Fun-ASR-Nano's prompt around the speech; implements `speech_language.PromptFormat`."""
 
     options_class = FunasrNanoOptions
@@ -102,7 +102,7 @@ class NanoAudioEncoder(NanoPromptFormat):
         self, chunks: Sequence[np.ndarray], options: FunasrNanoOptions, recorder: Recorder | None = None
     ) -> tuple[Any, np.ndarray]:
         """See `AudioEncoder.embeddings`."""
-        features = self.features.of_each(chunks, options, recorder)
+        features = self.features.batch(chunks, options, recorder)
         return self.network.embed_audio(features, recorder)
 
     def input_gradient(self, samples: np.ndarray, options: FunasrNanoOptions, gradient: Any) -> np.ndarray:

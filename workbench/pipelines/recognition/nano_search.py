@@ -78,7 +78,7 @@ class NanoPipeline(SpeechLanguagePipeline):
         """Returns what is said in float32 samples [n] at 16 kHz."""
         if not searches(options):
             return super().recognise(samples, options)
-        return self._searched(samples, options, recorder)
+        return self._beam_search(samples, options, recorder)
 
     def trace(
         self, samples: np.ndarray, options: Any, requested_stages: StageFilter, given: Stages | None = None
@@ -103,7 +103,7 @@ class NanoPipeline(SpeechLanguagePipeline):
         close(head)
         super().close()
 
-    def _searched(self, samples: np.ndarray, options: FunasrNanoOptions, recorder: Recorder | None) -> Recognition:
+    def _beam_search(self, samples: np.ndarray, options: FunasrNanoOptions, recorder: Recorder | None) -> Recognition:
         branch = self._branch
         if isinstance(branch, str):
             raise BadInput(f"options of a CTC beam search are set, but there is no CTC branch to search: {branch}")
@@ -113,21 +113,23 @@ class NanoPipeline(SpeechLanguagePipeline):
         features = self._features(samples, options, recorder)
         logits = self._network.ctc_logits(features, recorder)
         scores = self._head.text_log_probs(recorder.put(LOGITS, logits) if recorder else logits)
-        recognised = self._head.recognised(scores, options.beam, self._timed, lambda ids: vocabulary.text(ids).strip())
+        hypotheses_with_paths = self._head.spoken_hypotheses(
+            scores, options.beam, self._timed_tokens, lambda ids: vocabulary.text(ids).strip()
+        )
         notes = self._head.notes
-        if not recognised:  # no word of the lexicon is possible
+        if not hypotheses_with_paths:  # no word of the lexicon is possible
             return Recognition("", None, {}, (), (), notes)
-        _, best = recognised[0]
+        _, best = hypotheses_with_paths[0]
         if best.words is not None:
             shown_tokens = tuple(replace(each, text=f" {each.text}") for each in best.words)
         else:
             shown_tokens = self._characters(best.tokens)
         ids = tuple(token.id for token in best.tokens)
-        hypotheses = tuple(each for _, each in recognised)
+        hypotheses = tuple(each for _, each in hypotheses_with_paths)
         # The ids are not tokens of the language model, so that texts are joined from those of the tokens.
         return Recognition(best.text, None, {}, shown_tokens, ids, notes, hypotheses=hypotheses, worded=True)
 
-    def _timed(self, path: Sequence[CtcToken]) -> tuple[Token, ...]:
+    def _timed_tokens(self, path: Sequence[CtcToken]) -> tuple[Token, ...]:
         """Returns the tokens of an alignment with their times."""
         branch = self._branch
         assert isinstance(branch, CtcBranch)
@@ -141,16 +143,16 @@ class NanoPipeline(SpeechLanguagePipeline):
         assert isinstance(self._branch, CtcBranch)
         text_of = self._branch.vocabulary.text
         characters: list[Token] = []
-        waiting: list[Token] = []
+        incomplete: list[Token] = []
         for token in tokens:
-            waiting.append(token)
-            text = text_of([each.id for each in waiting])
+            incomplete.append(token)
+            text = text_of([each.id for each in incomplete])
             if "\ufffd" not in text or "\ufffd" not in text_of([token.id]):
-                characters.append(Token(waiting[0].id, text, waiting[0].start, token.end))
-                waiting = []
-        if waiting:
-            text = text_of([each.id for each in waiting])
-            characters.append(Token(waiting[0].id, text, waiting[0].start, waiting[-1].end))
+                characters.append(Token(incomplete[0].id, text, incomplete[0].start, token.end))
+                incomplete = []
+        if incomplete:
+            text = text_of([each.id for each in incomplete])
+            characters.append(Token(incomplete[0].id, text, incomplete[0].start, incomplete[-1].end))
         return tuple(characters)
 
 

@@ -156,7 +156,7 @@ class ParaformerPipeline:
             return recognise_parallel(self.network, lambda samples: self.recognise(samples, options), chunks)
         assert isinstance(self.network, DecodesInBatches)
         hotwords = self._hotwords(options)
-        features = self.features.of_each(chunks, options)
+        features = self.features.batch(chunks, options)
         decoded_batch = self.network.decode_batch(features, options.cif_residual, hotwords)
         return [self._recognition(decoded, options) for decoded in decoded_batch]
 

@@ -46,7 +46,7 @@ def _text(words: Sequence[Token]) -> str:
     return "".join(word.text for word in words).strip()
 
 
-def placed_on(recognition: Recognition, span: Span) -> Recognition:
+def with_absolute_times(recognition: Recognition, span: Span) -> Recognition:
     """Returns the recognition with hypotheses whose times count from the start of the recording."""
 
     def placed(tokens: Sequence[Token]) -> tuple[Token, ...]:

@@ -125,7 +125,7 @@ class SenseVoicePipeline:
         """Returns what is said in float32 samples [n] at the checkpoint's rate."""
         features = self.features(samples, options, recorder)
         if recorder is None and isinstance(self.network, FindsBestPaths) and not options.searches:
-            [recognition] = self._on_device(self.network, [features], options)
+            [recognition] = self._recognise_on_device(self.network, [features], options)
             return recognition
         blocks = self.network.logits(features, query_ids(options), recorder)
         if recorder and (recorder.needs("logits") or recorder.wanted("ctc.posteriors")):
@@ -133,7 +133,7 @@ class SenseVoicePipeline:
             if recorder.wanted("ctc.posteriors"):
                 recorder.put("ctc.posteriors", softmax(logits))
             blocks = iter([logits])
-        return self._decoded(blocks, len(features), options)
+        return self._decode(blocks, len(features), options)
 
     @property
     def max_batch_seconds(self) -> float:
@@ -151,51 +151,53 @@ class SenseVoicePipeline:
             if options.searches:  # the language model of a search is shared
                 return [self.recognise(samples, options) for samples in chunks]
             return recognise_parallel(self.network, lambda samples: self.recognise(samples, options), chunks)
-        features = self.features.of_each(chunks, options)
+        features = self.features.batch(chunks, options)
         if isinstance(self.network, FindsBestPaths) and not options.searches:
-            return self._on_device(self.network, features, options)
+            return self._recognise_on_device(self.network, features, options)
         assert isinstance(self.network, LogitsInBatches)
         chunk_logits = self.network.batch_logits(features, query_ids(options))
-        return [self._decoded([logits], len(row), options) for logits, row in zip(chunk_logits, features, strict=True)]
+        return [self._decode([logits], len(row), options) for logits, row in zip(chunk_logits, features, strict=True)]
 
-    def _on_device(
+    def _recognise_on_device(
         self, network: FindsBestPaths, features: Sequence[np.ndarray], options: SenseVoiceOptions
     ) -> list[Recognition]:
         """Returns the recognitions of chunks from the paths that the network finds."""
-        paths = network.best_paths(features, query_ids(options), self.model.blank, self._banned(options))
-        return [self._along(path, len(row)) for path, row in zip(paths, features, strict=True)]
+        paths = network.best_paths(features, query_ids(options), self.model.blank, self._banned_id(options))
+        return [self._from_best_path(path, len(row)) for path, row in zip(paths, features, strict=True)]
 
-    def _decoded(self, blocks: Iterable[np.ndarray], frames: int, options: SenseVoiceOptions) -> Recognition:
+    def _decode(self, blocks: Iterable[np.ndarray], frames: int, options: SenseVoiceOptions) -> Recognition:
         """Returns the recognition of one chunk of `frames` frames in blocks of logits."""
         if options.searches:
-            return self._searched(np.concatenate([*blocks]), frames, options)
-        paths = [self._likeliest(block, options) for block in blocks]
+            return self._beam_search(np.concatenate([*blocks]), frames, options)
+        paths = [self._best_path(block, options) for block in blocks]
         ids = np.concatenate([path.ids for path in paths])
-        return self._along(BestPath(ids, np.concatenate([path.probabilities for path in paths])), frames)
+        return self._from_best_path(BestPath(ids, np.concatenate([path.probabilities for path in paths])), frames)
 
-    def _along(self, best: BestPath, frames: int) -> Recognition:
+    def _from_best_path(self, best: BestPath, frames: int) -> Recognition:
         """Returns the recognition of one chunk of `frames` frames along the best path."""
         path = collapse(best.ids, self.model.blank)
-        return self._recognition(path, self._timed(path, frames, best.probabilities))
+        return self._recognition(path, self._timed_tokens(path, frames, best.probabilities))
 
-    def _searched(self, logits: np.ndarray, frames: int, options: SenseVoiceOptions) -> Recognition:
+    def _beam_search(self, logits: np.ndarray, frames: int, options: SenseVoiceOptions) -> Recognition:
         """Returns the recognition by beam search; its tags are those of the likeliest path."""
         scores = self._head.text_log_probs(logits)
-        timed = partial(self._timed, frames=frames)
-        recognised = self._head.recognised(scores, options.beam, timed, self.text_of)
-        likeliest = collapse(self._best(logits, options), self.model.blank)
+        timed_tokens = partial(self._timed_tokens, frames=frames)
+        hypotheses_with_paths = self._head.spoken_hypotheses(scores, options.beam, timed_tokens, self.text_of)
+        likeliest = collapse(self._best_ids(logits, options), self.model.blank)
         pieces = self.model.vocabulary.pieces
         tags = [token for token in likeliest if not is_text(pieces[token.id])]
-        if not recognised:  # no word of the lexicon is possible
+        if not hypotheses_with_paths:  # no word of the lexicon is possible
             return replace(self._recognition(tags, ()), notes=self._head.notes)
-        path, best = recognised[0]
+        path, best = hypotheses_with_paths[0]
         shown = best.tokens if best.words is None else tuple(replace(each, text=f" {each.text}") for each in best.words)
         recognition = self._recognition(sorted([*tags, *path], key=lambda token: token.first), shown)
-        hypotheses = tuple(hypothesis for _, hypothesis in recognised)
+        hypotheses = tuple(hypothesis for _, hypothesis in hypotheses_with_paths)
         worded, notes = best.words is not None, self._head.notes
         return replace(recognition, text=best.text, hypotheses=hypotheses, worded=worded, notes=notes)
 
-    def _timed(self, path: Sequence[CtcToken], frames: int, confidences: np.ndarray | None = None) -> tuple[Token, ...]:
+    def _timed_tokens(
+        self, path: Sequence[CtcToken], frames: int, confidences: np.ndarray | None = None
+    ) -> tuple[Token, ...]:
         return timed_tokens(path, self.model.vocabulary, frames, self.model.frontend.frame_seconds, confidences)
 
     def _recognition(self, path: Sequence[CtcToken], tokens: tuple[Token, ...]) -> Recognition:
@@ -208,23 +210,23 @@ class SenseVoicePipeline:
             ids=tuple(token.id for token in path),
         )
 
-    def _likeliest(self, logits: np.ndarray, options: SenseVoiceOptions) -> BestPath:
+    def _best_path(self, logits: np.ndarray, options: SenseVoiceOptions) -> BestPath:
         """Returns the best path of logits [T, V]."""
-        ids = self._best(logits, options)
+        ids = self._best_ids(logits, options)
         frame_probabilities = np.ones(len(ids))
         token_frames = np.flatnonzero(ids != self.model.blank)
         frame_probabilities[token_frames] = probabilities(logits[token_frames], ids[token_frames])
         return BestPath(ids, frame_probabilities)
 
-    def _banned(self, options: SenseVoiceOptions) -> int | None:
+    def _banned_id(self, options: SenseVoiceOptions) -> int | None:
         """Returns the id that is not to be written, if the options name one that the model has."""
         return self.unknown_emotion if options.ban_emo_unk else None
 
-    def _best(self, logits: np.ndarray, options: SenseVoiceOptions) -> np.ndarray:
+    def _best_ids(self, logits: np.ndarray, options: SenseVoiceOptions) -> np.ndarray:
         """Returns the likeliest id of each frame [T] from logits [T, V]; raises `NotFinite` for NaN among them."""
         best: np.ndarray = logits.argmax(axis=1)
         check_logits(logits[np.arange(len(best)), best])
-        banned = self._banned(options)
+        banned = self._banned_id(options)
         if banned is not None:
             rows = np.flatnonzero(best == banned)
             allowed_logits = logits[rows]

@@ -96,7 +96,7 @@ class PromptFormat(Protocol):
         ...
 
 
-class OwnPrompt:
+class BasePromptFormat:
     """Common code of the families' prompt formats: the model's tokenizer, and the user's own instruction."""
 
     def __init__(self, model: Any):
@@ -176,9 +176,9 @@ class SpeechLanguagePipeline:
     ) -> Generator[list[str], None, list[Recognition]]:
         """See `StreamingRecogniser.recognise_stream`."""
         prompt, counts = self._prompt(chunks, options)
-        return (yield from self._written(prompt, self.encoder.decoding(options, counts)))
+        return (yield from self._decode(prompt, self.encoder.decoding(options, counts)))
 
-    def _written(
+    def _decode(
         self, prompt: Merged[Any], decoding: Decoding, watch: Watch | None = None
     ) -> Generator[list[str], None, list[Recognition]]:
         """Decodes prompts that are ready; yields and returns the same as `recognise_stream`."""
@@ -196,7 +196,7 @@ class SpeechLanguagePipeline:
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """Returns what is said in float32 samples [n] at 16 kHz."""
-        return drained(self.recognise_stream([samples], options))[0]
+        return run_to_end(self.recognise_stream([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Returns the transcript of generated ids, or of some of them."""
@@ -216,15 +216,15 @@ class SpeechLanguagePipeline:
         passes, so it does not follow from one stage.
         """
         recorder = Recorder(requested_stages, given)
-        is_heard = not starts_after_audio(requested_stages, given)
-        prompt, counts = self._prompt([samples], options, recorder, is_heard)
+        encodes_audio = not starts_after_audio(requested_stages, given)
+        prompt, counts = self._prompt([samples], options, recorder, encodes_audio)
         recorder.put("prompt.text", prompt_text(self.encoder, options))
         self.language.trace(prompt, recorder)
-        graded = any(map(is_gradient, requested_stages.patterns))
-        if not recorder.isolated and (graded or requested_stages("tokens") or requested_stages("text")):
+        needs_gradients = any(map(is_gradient, requested_stages.patterns))
+        if not recorder.isolated and (needs_gradients or requested_stages("tokens") or requested_stages("text")):
             decoding, watched = traced_choices(self.encoder.decoding(options, counts), requested_stages)
             try:
-                [recognition] = drained(self._written(prompt, decoding, watched))
+                [recognition] = run_to_end(self._decode(prompt, decoding, watched))
             except NotFinite:
                 return recorder.stages
             recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
@@ -278,14 +278,14 @@ class SpeechLanguagePipeline:
         chunks: Sequence[np.ndarray],
         options: Any,
         recorder: Recorder | None = None,
-        is_heard: bool = True,
+        encodes_audio: bool = True,
     ) -> tuple[Merged[Any], np.ndarray]:
         """Returns the prompts of the chunks, padded on the left, and the number of speech frames in each.
 
         Args:
-            is_heard: if not, the row of token 0 stands in place of each embedding of the speech.
+            encodes_audio: if not, the row of token 0 stands in place of each embedding of the speech.
         """
-        if is_heard:
+        if encodes_audio:
             speech, counts = self.encoder.embeddings(chunks, options, recorder)
         else:
             counts = np.array([self.encoder.count(len(samples)) for samples in chunks])
@@ -330,7 +330,7 @@ def prompt_text(prompt_format: PromptFormat, options: Any) -> np.ndarray:
     return np.array(PLACEHOLDER.join(part_texts))
 
 
-def ids_around(prompt_format: PromptFormat, options: Any, sound_id: int) -> list[int]:
+def prompt_ids_with(prompt_format: PromptFormat, options: Any, sound_id: int) -> list[int]:
     """Returns the prompt's ids with `sound_id` at the speech's position."""
     ids = prompt_format.prompt_ids(options)
     prompt: list[int] = np.where(ids == prompt_format.placeholder, sound_id, ids).tolist()
@@ -370,7 +370,7 @@ def _without(ids: Sequence[int], stop_ids: Sequence[int]) -> list[int]:
     return [number for number in ids if number not in stop_ids]
 
 
-def drained(writing: Generator[list[str], None, list[Recognition]]) -> list[Recognition]:
+def run_to_end(writing: Generator[list[str], None, list[Recognition]]) -> list[Recognition]:
     """Runs the generator to its end and returns its result; drops the partial texts."""
     while True:
         try:

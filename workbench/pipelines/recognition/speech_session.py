@@ -35,9 +35,9 @@ from workbench.pipelines.recognition.recogniser import (
     StepwiseRecogniser,
     StreamingRecogniser,
 )
-from workbench.pipelines.recognition.segments import placed_on, segments_of
+from workbench.pipelines.recognition.segments import segments_of, with_absolute_times
 from workbench.pipelines.recognition.spoken_hypotheses import best_of_chunks
-from workbench.pipelines.tracing import place_of, substituted_stages, substitution_meta, trace_of
+from workbench.pipelines.tracing import make_trace, output_path, substituted_stages, substitution_meta
 from workbench.session.protocols import (
     Doubts,
     NamesTokens,
@@ -65,7 +65,7 @@ from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 
 # The chunks of this many batches are sorted by length together.
 POOLED_BATCHES = 4
-WRITTEN = ("tokens", "tokens.alternatives", "tokens.logprobs", "text")  # stages after the decoding steps
+OUTPUT_STAGES = ("tokens", "tokens.alternatives", "tokens.logprobs", "text")  # stages after the decoding steps
 
 
 class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegments):
@@ -117,34 +117,34 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         # With several recordings, chunks of similar length share a batch, so that a batch has less padding.
         audios = checked_recordings(audios)
         pool = max_chunks * POOLED_BATCHES if max_chunks > 1 and len(audios) > 1 else max_chunks
-        waiting: list[_Chunk] = []
+        pending: list[_Chunk] = []
         for number, audio in enumerate(audios):
             start_time = time.perf_counter()
             try:
                 recording = read(audio)
                 yield number, Progress(0.0, recording.seconds, "listening for speech")
-                speech = speech_spans(recording.samples, self._detection(model_options), self._device)
+                speech = speech_spans(recording.samples, self._detection_options(model_options), self._device)
             except BadInput as error:
                 yield number, error
                 continue
             job = _Job(number, recording, speech.spans, speech.notes, time.perf_counter() - start_time)
             if not speech.spans:
-                yield from self._finished(job)
+                yield from self._finish(job)
             for place, span in enumerate(speech.spans):
-                waiting.append(_Chunk(job, place, span))
-                if len(waiting) == pool:
-                    yield from self._batches(waiting, max_chunks, model_options)
-                    waiting = []
-        yield from self._batches(waiting, max_chunks, model_options)
+                pending.append(_Chunk(job, place, span))
+                if len(pending) == pool:
+                    yield from self._transcribe_in_batches(pending, max_chunks, model_options)
+                    pending = []
+        yield from self._transcribe_in_batches(pending, max_chunks, model_options)
 
-    def _detection(self, model_options: ListeningOptions) -> ListeningOptions:
+    def _detection_options(self, model_options: ListeningOptions) -> ListeningOptions:
         """Returns the options of the detector: no segment is longer than those that the model was trained on."""
         longest = self.longest_segment_seconds
         if longest is None or model_options.vad == "none":
             return model_options
         return replace(model_options, max_segment_seconds=min(model_options.max_segment_seconds, longest))
 
-    def _batches(
+    def _transcribe_in_batches(
         self, chunks: list[_Chunk], max_chunks: int, model_options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
         """Transcribes the chunks in batches of at most `max_chunks`, the shortest first if there are several."""
@@ -159,9 +159,9 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         else:
             ends = [*range(max_chunks, len(chunks), max_chunks), len(chunks)]
         for first, end in pairwise([0, *ends]):
-            yield from self._transcribed(chunks[first:end], model_options)
+            yield from self._transcribe_chunks(chunks[first:end], model_options)
 
-    def _transcribed(
+    def _transcribe_chunks(
         self, chunks: Sequence[_Chunk], model_options: Any
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
         """Transcribes one batch of chunks; a job whose last chunk is in it ends with its transcript.
@@ -183,7 +183,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
                 yield chunks[0].job.number, error
                 return
             for chunk in chunks:
-                yield from self._transcribed([chunk], model_options)
+                yield from self._transcribe_chunks([chunk], model_options)
             return
         seconds = time.perf_counter() - start_time
         samples = sum(len(chunk.samples) for chunk in chunks)
@@ -193,13 +193,13 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
             job = chunk.job
             job.seconds += seconds * len(chunk.samples) / max(samples, 1)  # its share of the batch's time
             segments = segments_of(part, chunk.span, text_of)
-            job.parts[chunk.place] = placed_on(part, chunk.span), segments
+            job.parts[chunk.place] = with_absolute_times(part, chunk.span), segments
             for segment in segments:
                 yield job.number, segment
             if len(job.parts) == len(job.spans):
-                yield from self._finished(job)
+                yield from self._finish(job)
 
-    def _finished(self, job: _Job) -> Generator[tuple[int, Event], None, None]:
+    def _finish(self, job: _Job) -> Generator[tuple[int, Event], None, None]:
         yield job.number, Progress(job.recording.seconds, job.recording.seconds, "done")
         yield job.number, self._transcript(job)
 
@@ -219,34 +219,53 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         """
         recogniser = self.recogniser
         model_options = build_options(recogniser.options_class, options, self.model)
-        requested_stages, place = StageFilter(stages), place_of(out)
+        requested_stages, place = StageFilter(stages), output_path(out)
         recording = read(source)
         substituted = substituted_stages(given, recording.digest)
         requested_steps = RequestedSteps(steps, follow, substituted)
-        stepwise = recogniser if isinstance(recogniser, StepwiseRecogniser) else None
-        if requested_steps.choice is not None and stepwise is None:
+        if requested_steps.choice is not None and not isinstance(recogniser, StepwiseRecogniser):
             raise BadInput(f"decoding steps are requested, but {self.model} computes all its tokens in one pass")
         arrays = recogniser.trace(recording.samples, model_options, requested_stages, substituted)
         meta: dict[str, Any] = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
-        if stepwise is not None and requested_steps.choice is not None:
-            ids: Sequence[int] | Ancestry = ()
-            if requested_steps.needs_ids:
-                trace_ids, ancestry = arrays.get("tokens"), stepwise.ancestry(recording.samples, model_options)
-                if ancestry is not None:
-                    ids = ancestry
-                else:
-                    ids = (
-                        recogniser.recognise(recording.samples, model_options).ids
-                        if trace_ids is None
-                        else trace_ids.tolist()
-                    )
-            go_on = partial(stepwise.follow, recording.samples, model_options)
-            stepped, steps_meta = requested_steps.traced(ids, requested_stages, go_on, self.model)
-            outputs = {stage: array for stage, array in arrays.items() if stage in WRITTEN}
-            arrays = {stage: array for stage, array in arrays.items() if stage not in WRITTEN} | stepped | outputs
+        if requested_steps.choice is not None:
+            step_stages, steps_meta = self._decoding_steps(
+                recording.samples, model_options, requested_steps, requested_stages, arrays.get("tokens")
+            )
+            outputs = {stage: array for stage, array in arrays.items() if stage in OUTPUT_STAGES}
+            inner = {stage: array for stage, array in arrays.items() if stage not in OUTPUT_STAGES}
+            arrays = inner | step_stages | outputs
             meta |= steps_meta
         meta |= {**substitution_meta(substituted), **times_meta(recogniser)}
-        return trace_of(self, arrays, stages, recogniser.dtype, options, place, **meta)
+        return make_trace(self, arrays, stages, recogniser.dtype, options, place, **meta)
+
+    def _decoding_steps(
+        self,
+        samples: np.ndarray,
+        model_options: Any,
+        requested_steps: RequestedSteps,
+        requested_stages: StageFilter,
+        traced_ids: np.ndarray | None,
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Returns the stages of the requested decoding steps, and the metadata about them.
+
+        Without ids to follow, the steps follow the hypotheses of the beam search, or the ids that the model writes.
+
+        Args:
+            traced_ids: the ids that the model has written in this trace; None if it has written none.
+        """
+        recogniser = self.recogniser
+        assert isinstance(recogniser, StepwiseRecogniser)
+        ids: Sequence[int] | Ancestry = ()
+        if requested_steps.needs_ids:
+            ancestry = recogniser.ancestry(samples, model_options)
+            if ancestry is not None:
+                ids = ancestry
+            elif traced_ids is not None:
+                ids = traced_ids.tolist()
+            else:
+                ids = self.recogniser.recognise(samples, model_options).ids
+        follow = partial(recogniser.follow, samples, model_options)
+        return requested_steps.traced(ids, requested_stages, follow, self.model)
 
     def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         """See `NamesTokens.token_texts`."""

@@ -24,7 +24,7 @@ from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.decoding_steps import RequestedSteps
 from workbench.pipelines.text.text_conversation import text_answer, text_messages
 from workbench.pipelines.text.token_table import Table, neighbours_of, rows_of
-from workbench.pipelines.tracing import place_of, substituted_stages, substitution_meta, trace_of
+from workbench.pipelines.tracing import make_trace, output_path, substituted_stages, substitution_meta
 from workbench.session.conversation import ConversationEvent, Messages
 from workbench.session.protocols import (
     Converses,
@@ -223,7 +223,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         """
         writer = self.writer
         model_options = build_options(writer.options_class, options, self.model)
-        requested_stages, place = StageFilter(stages), place_of(out)
+        requested_stages, place = StageFilter(stages), output_path(out)
         prompt = writer.prompt(source, model_options, read_embeddings(embeddings))
         digest = prompt.digest
         substituted = substituted_stages(given, digest)
@@ -257,7 +257,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         )
         arrays |= stepped | outputs
         meta |= {"input_digest": digest, **prompt.named, **substitution_meta(substituted)}
-        return trace_of(self, arrays, stages, writer.dtype, options, place, **meta)
+        return make_trace(self, arrays, stages, writer.dtype, options, place, **meta)
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
         """See `FindsNeighbours.neighbours`."""

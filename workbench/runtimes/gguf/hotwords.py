@@ -48,9 +48,9 @@ class HotwordBias:
         have the first decoder's.
         """
         vectors = _put(recorder, "bias_encoder.output", self._vectors(hotwords))
-        vectors = self._kept(vectors, decoded.hidden, recorder)
+        vectors = self._select(vectors, decoded.hidden, recorder)
         first, second = (
-            self._attended(vectors, x, stack, recorder)
+            self._decode(vectors, x, stack, recorder)
             for stack, x in zip(STACKS, (decoded.embeddings, decoded.hidden), strict=True)
         )
         plain = log_softmax(_put(recorder, "seaco.decoder.logits", decoded.logits))
@@ -65,7 +65,7 @@ class HotwordBias:
             self._last = hotwords, self._encoder(hotwords)
         return self._last[1]
 
-    def _kept(self, vectors: np.ndarray, hidden: np.ndarray, recorder: Recorder | None) -> np.ndarray:
+    def _select(self, vectors: np.ndarray, hidden: np.ndarray, recorder: Recorder | None) -> np.ndarray:
         """Returns the vectors that a recording keeps: those that its tokens attend to most, and the end of the list."""
         if len(vectors) <= FILTERED:
             return vectors
@@ -88,7 +88,7 @@ class HotwordBias:
         best = np.argsort(-scores, kind="stable")[: min(FILTERED, len(vectors) - 1)]
         return np.concatenate([vectors[best], vectors[-1:]])
 
-    def _attended(self, vectors: np.ndarray, x: np.ndarray, stack: str, recorder: Recorder | None) -> np.ndarray:
+    def _decode(self, vectors: np.ndarray, x: np.ndarray, stack: str, recorder: Recorder | None) -> np.ndarray:
         """Returns one pass of the second decoder over x [N, D], [N, D]."""
 
         def decoder(g: Graph) -> dict[str, Tensor]:

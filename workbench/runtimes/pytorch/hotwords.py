@@ -50,23 +50,23 @@ class HotwordBias:
                 tokens = slice(0, None if counts is None else int(counts[row]))
                 parts = (embeddings[row, tokens], hidden[row, tokens], logits[row, tokens])
                 biased_logits[row] = 0  # rows of the padding
-                biased_logits[row, tokens] = self._of_one(vectors, *parts, recorder)
+                biased_logits[row, tokens] = self._biased_row(vectors, *parts, recorder)
             return biased_logits
 
         return biased
 
-    def _of_one(
+    def _biased_row(
         self, vectors: Tensor, embeddings: Tensor, hidden: Tensor, logits: Tensor, recorder: Recorder | None
     ) -> Tensor:
         """Returns the logits [N, V] of one recording; the arguments are those of the network's methods."""
         tap, branch = tap_into(recorder), self.branch
         layers, passes = branch.seaco_decoder.layers, []
         with looking_inside_stack(f"{FILTER_STACK}.layers", layers[:FILTER_LAYERS], SANM_DECODER, recorder):
-            memory = branch.kept(vectors, hidden, tap)
+            memory = branch.select(vectors, hidden, tap)
         for stack, x in zip(STACKS, (embeddings, hidden), strict=True):
             with looking_inside_stack(f"{stack}.layers", layers, SANM_DECODER, recorder):
-                passes.append(branch.attended(memory, x, stack, tap))
-        return branch.merged(passes[0] + passes[1], logits, tap)
+                passes.append(branch.decode(memory, x, stack, tap))
+        return branch.merge_logits(passes[0] + passes[1], logits, tap)
 
     @torch.no_grad()
     def _vectors(self, hotwords: Hotwords) -> Tensor:

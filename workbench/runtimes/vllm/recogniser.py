@@ -24,11 +24,11 @@ from workbench.pipelines.features import Features
 from workbench.pipelines.recognition.recogniser import Recognition
 from workbench.pipelines.recognition.speech_language import (
     PromptFormat,
-    drained,
-    ids_around,
     partial_text,
+    prompt_ids_with,
     prompt_text,
     recognition_of,
+    run_to_end,
     text_of,
     traced_choices,
 )
@@ -122,7 +122,7 @@ class EngineRecogniser:
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """Returns what is said in float32 samples [n] at 16 kHz."""
-        return drained(self.recognise_stream([samples], options))[0]
+        return run_to_end(self.recognise_stream([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Returns the transcript of generated ids, or of some of them."""
@@ -147,7 +147,7 @@ class EngineRecogniser:
             count = np.array([self.prompt_format.count(len(samples))])
             decoding, watched = traced_choices(self.prompt_format.decoding(options, count), requested_stages)
             with contextlib.suppress(NotFinite):  # then there is no transcript, and the stages show why
-                [recognition] = drained(self._recognise([request], [decoding], watched))
+                [recognition] = run_to_end(self._recognise([request], [decoding], watched))
                 recorder.put("tokens", np.array(recognition.ids, dtype=np.int64))
                 recorder.stages.update(watched.stages() if watched else {})
                 recorder.put("text", np.array(recognition.text))
@@ -171,7 +171,7 @@ class EngineRecogniser:
         self.engine.close()
 
     def _request(self, samples: np.ndarray, count: int, options: Any) -> Request:
-        ids = ids_around(self.prompt_format, options, self.sound_id)
+        ids = prompt_ids_with(self.prompt_format, options, self.sound_id)
         return Request(ids, samples, count, {name: getattr(options, name) for name in self._front_end})
 
 

@@ -95,12 +95,12 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None, encoded: Tensor, frames: Tensor | None) -> Tensor:
         """Maps x [B, N, D] to [B, N, D]; the masks as in `CrossAttention` and `TokenMemory`."""
-        x = self.remember(x, mask)
+        x = self.feed_forward_and_memory(x, mask)
         if self.src_attn is not None and self.norm3 is not None:
             x = x + F.dropout(self.src_attn(self.norm3(x), encoded, frames), self.dropout, self.training)
         return x
 
-    def remember(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def feed_forward_and_memory(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Applies feed-forward and memory with their residual: the part in front of the attention."""
         residual = x
         x = self.feed_forward(self.norm1(x))
@@ -111,7 +111,7 @@ class DecoderLayer(nn.Module):
     def attention_weights(self, x: Tensor, encoded: Tensor) -> Tensor:
         """Returns the attention weights [B, heads, N, T] of the layer for its input x [B, N, D], without masks."""
         assert self.src_attn is not None and self.norm3 is not None, "asked of a layer without attention"
-        return self.src_attn.weights(self.norm3(self.remember(x, None)), encoded)
+        return self.src_attn.weights(self.norm3(self.feed_forward_and_memory(x, None)), encoded)
 
 
 class SanmDecoder(nn.Module):

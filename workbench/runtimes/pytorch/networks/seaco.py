@@ -53,7 +53,7 @@ class SeacoBranch(nn.Module):
         weights = layers[FILTER_LAYERS].attention_weights(x, memory)
         return tap(f"{FILTER_STACK}.scores", weights.sum(dim=(1, 2)))[0]
 
-    def kept(self, vectors: Tensor, hidden: Tensor, tap: Tap = no_tap) -> Tensor:
+    def select(self, vectors: Tensor, hidden: Tensor, tap: Tap = no_tap) -> Tensor:
         """Returns the vectors that a recording keeps, [at most FILTERED + 1, D]: those with the highest scores, and
         the end of the list. The arguments are those of `scores`.
         """
@@ -62,15 +62,15 @@ class SeacoBranch(nn.Module):
         best = self.scores(vectors, hidden, tap).topk(min(FILTERED, len(vectors) - 1)).indices
         return torch.cat([vectors[best], vectors[-1:]])
 
-    def attended(self, vectors: Tensor, x: Tensor, stack: str, tap: Tap = no_tap) -> Tensor:
+    def decode(self, vectors: Tensor, x: Tensor, stack: str, tap: Tap = no_tap) -> Tensor:
         """Returns one pass of the second decoder over x [N, D], [N, D]; taps the stages `stack.*`.
 
         Args:
-            vectors: of the hotwords, from `kept`.
+            vectors: of the hotwords, from `select`.
         """
         return self.seaco_decoder.hidden(vectors[None], None, x[None], None, tap, stack)[0]
 
-    def merged(self, attended: Tensor, logits: Tensor, tap: Tap = no_tap) -> Tensor:
+    def merge_logits(self, attended: Tensor, logits: Tensor, tap: Tap = no_tap) -> Tensor:
         """Returns log-probabilities [N, V]. A token for which the branch names a hotword has the branch's row; others
         have the first decoder's.
 

@@ -15,7 +15,7 @@ from workbench.core.errors import BadInput
 from workbench.families.speech_llm.fireredasr import FireRedAsrModel, FireRedAsrOptions, read_served_fireredasr, tidy
 from workbench.pipelines.features import Features
 from workbench.pipelines.recognition.fireredasr import FireRedPromptFormat
-from workbench.pipelines.recognition.speech_language import ids_around
+from workbench.pipelines.recognition.speech_language import prompt_ids_with
 from workbench.runtimes.vllm.models.audio import (
     AudioDummyInputs,
     AudioInfo,
@@ -60,7 +60,7 @@ class FireRedFrontEnd(FrontEnd):
         if prompt.strip() or hotwords:
             extra = "hotwords" if hotwords else "a prompt"
             raise BadInput(f"the request has {extra}, and FireRedASR-LLM's prompt is always the same; expected neither")
-        return ids_around(self.prompt_format, FireRedAsrOptions(), placeholder)
+        return prompt_ids_with(self.prompt_format, FireRedAsrOptions(), placeholder)
 
 
 class FireRedInfo(AudioInfo):

@@ -21,7 +21,7 @@ from workbench.families.speech_llm.funasr_nano import (
 )
 from workbench.pipelines.features import Features
 from workbench.pipelines.recognition.funasr_nano import NanoPromptFormat
-from workbench.pipelines.recognition.speech_language import ids_around
+from workbench.pipelines.recognition.speech_language import prompt_ids_with
 from workbench.runtimes.vllm.models.audio import (
     AudioDummyInputs,
     AudioInfo,
@@ -70,7 +70,7 @@ class NanoFrontEnd(FrontEnd):
         options, text = request_options(FunasrNanoOptions, fields, prompt, self.name, PROMPTED)
         if text:
             options = FunasrNanoOptions(language=options.language, itn=options.itn, hotwords=(*options.hotwords, text))
-        return ids_around(self.prompt_format, options, placeholder)
+        return prompt_ids_with(self.prompt_format, options, placeholder)
 
 
 class NanoInfo(AudioInfo):

@@ -20,7 +20,7 @@ from workbench.core.options import ListeningOptions, build_options, conversation
 from workbench.families.speech_llm.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.recognition.recogniser import Recognition
-from workbench.pipelines.recognition.speech_language import CUT_OFF, drained
+from workbench.pipelines.recognition.speech_language import CUT_OFF, run_to_end
 from workbench.runtimes.vllm.recogniser import PENALTY_NOTE
 from workbench.runtimes.vllm.remote.answers import read_event
 from workbench.runtimes.vllm.remote.client import Call, Client
@@ -120,7 +120,7 @@ class RemoteRecogniser:
 
     def recognise(self, samples: np.ndarray, options: Any) -> Recognition:
         """Returns what is said in float32 samples [n] at 16 kHz."""
-        return drained(self.recognise_stream([samples], options))[0]
+        return run_to_end(self.recognise_stream([samples], options))[0]
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Returns the transcript of some tokens, as far as the server has sent their text."""

@@ -266,7 +266,7 @@ def test_vllm_opens_the_converted_checkpoint_directory(
         calls.append((directory.name, family))
         return tmp_path
 
-    monkeypatch.setattr("workbench.registry.resolve.served_directory", convert)
+    monkeypatch.setattr("workbench.registry.resolve.vllm_directory", convert)
     monkeypatch.setattr("workbench.core.runtimes.Runtime.missing", lambda *_: None)
     with registry.open("demo/funasr-nano", runtime="vllm") as session:
         assert session.weight_bytes == 123

@@ -24,7 +24,7 @@ from workbench.artifacts.process import run_child
 from workbench.artifacts.seals import seal, unbroken
 from workbench.core.progress import OnProgress
 from workbench.families.language.causal_lm import loads_unconverted
-from workbench.families.language.directory import SERVED_FORMAT
+from workbench.families.language.directory import VLLM_FORMAT
 from workbench.system.atomic_files import UNFINISHED, explained_file_errors
 
 DIGESTS = "digests.json"  # digests of files that were read before
@@ -33,7 +33,7 @@ READING = 0.2  # share of the progress for reading the checkpoint
 log = logging.getLogger(__name__)
 
 
-def served_directory(directory: Path, family: str, on_progress: OnProgress | None = None) -> Path:
+def vllm_directory(directory: Path, family: str, on_progress: OnProgress | None = None) -> Path:
     """Returns the directory that vLLM loads for a checkpoint directory, and makes it first if needed.
 
     For an ordinary language model with safetensors, it is the checkpoint directory itself.
@@ -77,7 +77,7 @@ class _Entry:
             if on_progress is not None:
                 on_progress(READING * fraction, f"reading {directory.name}")
 
-        key = [family, __version__, SERVED_FORMAT, *package_of(family), digests.of(directory, read)]
+        key = [family, __version__, VLLM_FORMAT, *package_of(family), digests.of(directory, read)]
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
         return cls(directory, family, cache_folder("vllm") / entry_name(directory, digest))
 

@@ -78,7 +78,9 @@ def describe_options(card: Card) -> dict[str, Any]:
         "settings": list(settings.values()),
         # Only language models, which have a cache of keys and values, lack such stages.
         "not_inside": {
-            name: dict(RUNTIMES[name].not_inside) for name in runtimes if name in RUNTIMES and "kv_cache" in settings
+            name: dict(RUNTIMES[name].missing_inner_stages)
+            for name in runtimes
+            if name in RUNTIMES and "kv_cache" in settings
         },
     }
 

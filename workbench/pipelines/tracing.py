@@ -93,7 +93,7 @@ def _check_inside(session: Session, stages: Mapping[str, np.ndarray], glob: str)
     runtime = RUNTIMES.get(session.runtime)
     for pattern in filter(only_inside, StageFilter(glob).patterns):
         if not any(map(StageFilter(pattern, is_recorded=True), stages)):
-            absent = runtime.not_inside if runtime else {}
+            absent = runtime.missing_inner_stages if runtime else {}
             raise BadInput(no_such_part_message(pattern, f"{session.model} on {session.runtime}", absent))
 
 
@@ -102,7 +102,7 @@ def _check_gradients(session: Session, stages: Mapping[str, np.ndarray], glob: s
     runtime = RUNTIMES.get(session.runtime)
     for pattern in filter(is_gradient, StageFilter(glob).patterns):
         if not any(map(StageFilter(pattern, is_recorded=True), stages)):
-            reason = runtime.no_gradients if runtime else ""
+            reason = runtime.gradients_unsupported if runtime else ""
             if not reason and isolated:
                 reason = "a trace from given stages has no gradients"
             expected = reason or f"expected {gradient_stage(0)} for the first token that a recogniser wrote, and so on"

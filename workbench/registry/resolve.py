@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.artifacts.vllm_directories import served_directory
+from workbench.artifacts.vllm_directories import vllm_directory
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options, option_specs
 from workbench.core.progress import OnProgress
@@ -60,8 +60,8 @@ def resolve(
     checkpoint = fetch(card, on_progress)
     if RUNTIMES[chosen].opens_gguf:
         checkpoint, computing = gguf_file(card, checkpoint, computing, on_progress)
-    if RUNTIMES[chosen].opens_served:
-        checkpoint = served_directory(checkpoint, card.family, on_progress)
+    if RUNTIMES[chosen].opens_vllm_directory:
+        checkpoint = vllm_directory(checkpoint, card.family, on_progress)
     return SessionSpec(card.id, card.family, chosen, checkpoint, computing, **_limits(card))
 
 
@@ -72,7 +72,9 @@ def _limits(card: Card) -> dict[str, Any]:
 
 def is_made(card: Card, runtime: str) -> bool:
     """Returns whether `resolve` converts the model's checkpoint for the runtime."""
-    return card.kind not in ("gguf", "server") and (RUNTIMES[runtime].opens_gguf or RUNTIMES[runtime].opens_served)
+    return card.kind not in ("gguf", "server") and (
+        RUNTIMES[runtime].opens_gguf or RUNTIMES[runtime].opens_vllm_directory
+    )
 
 
 def check_options(card: Card, options: Mapping[str, Any], chat: bool = False) -> None:

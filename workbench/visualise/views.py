@@ -163,7 +163,11 @@ VIEWS: Mapping[str, View] = {
             gradient.gradient,
             ("token",),
             absent={**_reasons_without_part("gradients", "It shows no gradients of tokens"), **_READS_TEXT},
-            not_on={name: runtime.no_gradients for name, runtime in RUNTIMES.items() if runtime.no_gradients},
+            not_on={
+                name: runtime.gradients_unsupported
+                for name, runtime in RUNTIMES.items()
+                if runtime.gradients_unsupported
+            },
         ),
         View(
             "quantisation",

@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers", reason="needs transformers")
 from tests.support.tiny_language import tiny_language  # noqa: E402
 from workbench.conversion.language_weights import read_language_weights  # noqa: E402
 from workbench.conversion.vllm_checkpoint import directory as served  # noqa: E402
-from workbench.conversion.vllm_checkpoint.directory import ServedModel, write_directory  # noqa: E402
+from workbench.conversion.vllm_checkpoint.directory import VllmCheckpoint, write_directory  # noqa: E402
 from workbench.conversion.vllm_checkpoint.tensors import stored_tensor  # noqa: E402
 from workbench.core.errors import BadInput, Cancelled  # noqa: E402
 from workbench.families.language.directory import AUDIO, LanguageTokenizer, read_language_config  # noqa: E402
@@ -24,9 +24,9 @@ TENSORS = {f"layer {number}": torch.arange(10.0) + number for number in range(5)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
+def model(tmp_path_factory: pytest.TempPathFactory) -> VllmCheckpoint:
     language = read_language_config(tiny_language(tmp_path_factory.mktemp("language") / "tiny"))
-    return ServedModel(
+    return VllmCheckpoint(
         family="funasr_nano",
         language=language,
         tensors=[stored_tensor(name, value) for name, value in TENSORS.items()],
@@ -40,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
     )
 
 
-def test_vllm_directory_contains_configuration_tokenizer_and_weights(model: ServedModel, tmp_path: Path) -> None:
+def test_vllm_directory_contains_configuration_tokenizer_and_weights(model: VllmCheckpoint, tmp_path: Path) -> None:
     fractions: list[float] = []
     write_directory(model, tmp_path / "it", lambda fraction, _: fractions.append(fraction))
     out = tmp_path / "it"
@@ -58,7 +58,7 @@ def test_vllm_directory_contains_configuration_tokenizer_and_weights(model: Serv
     assert [path.name for path in tmp_path.iterdir()] == ["it"]
 
 
-def test_vllm_tokenizer_has_one_additional_audio_token(model: ServedModel, tmp_path: Path) -> None:
+def test_vllm_tokenizer_has_one_additional_audio_token(model: VllmCheckpoint, tmp_path: Path) -> None:
     write_directory(model, tmp_path / "it")
     text = "<|im_start|>user\nthree 七<|im_end|>\n"
     before, after = (LanguageTokenizer.read(place) for place in (model.language.directory, tmp_path / "it"))
@@ -71,7 +71,7 @@ def test_vllm_tokenizer_has_one_additional_audio_token(model: ServedModel, tmp_p
 
 
 def test_large_weights_are_split_into_shards(
-    model: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: VllmCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(served, "SHARD_BYTES", 80)
     write_directory(model, tmp_path / "it")
@@ -83,7 +83,7 @@ def test_large_weights_are_split_into_shards(
 
 @pytest.mark.parametrize("error", [Cancelled, KeyboardInterrupt])
 def test_interrupted_writing_leaves_no_files_in_the_directory(
-    error: type[BaseException], model: ServedModel, tmp_path: Path
+    error: type[BaseException], model: VllmCheckpoint, tmp_path: Path
 ) -> None:
     def stop(fraction: float, _activity: str) -> None:
         if fraction > 0.5:

@@ -28,7 +28,7 @@ from workbench.conversion.vllm_checkpoint import directory as directories
 from workbench.conversion.vllm_checkpoint import tensors as writing
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 from workbench.conversion.vllm_checkpoint.directory import write_directory
-from workbench.families.language.directory import AUDIO, SERVED_FORMAT, SERVED_SECTION, LanguageTokenizer
+from workbench.families.language.directory import AUDIO, VLLM_FORMAT, VLLM_SECTION, LanguageTokenizer
 from workbench.families.speech_llm.fireredasr import (
     CMVN,
     ENCODER_WEIGHTS,
@@ -37,7 +37,7 @@ from workbench.families.speech_llm.fireredasr import (
     SPEECH,
     WEIGHTS,
     prompt_ids,
-    read_served_fireredasr,
+    read_vllm_fireredasr,
 )
 from workbench.families.speech_llm.fireredasr_chat import chat_template
 from workbench.registry.sources import assets
@@ -236,7 +236,7 @@ def test_sharded_pytorch_bin_language_model_is_converted(own: Path, tmp_path: Pa
 
 
 def test_vllm_directory_reads_back_as_the_checkpoint_without_lora(checkpoint: Path, converted: Path) -> None:
-    before, after = read_checkpoint(checkpoint).model, read_served_fireredasr(converted)
+    before, after = read_checkpoint(checkpoint).model, read_vllm_fireredasr(converted)
     assert (after.encoder, after.frontend, after.downsample_rate) == (before.encoder, before.frontend, 2)
     assert after.length_rule == before.length_rule == "head"
     assert after.lora_rank is None
@@ -250,7 +250,7 @@ def test_vllm_directory_reads_back_as_the_checkpoint_without_lora(checkpoint: Pa
 
 
 def test_audio_placeholder_is_the_first_free_token_id(checkpoint: Path, converted: Path) -> None:
-    before, after = read_checkpoint(checkpoint).model, read_served_fireredasr(converted)
+    before, after = read_checkpoint(checkpoint).model, read_vllm_fireredasr(converted)
     bare = LanguageTokenizer.read(checkpoint / LANGUAGE_DIRECTORY)
     assert after.speech == AUDIO and after.speech_id == len(bare) == before.speech_id
     assert prompt_ids(after).tolist() == prompt_ids(before).tolist()
@@ -262,7 +262,7 @@ def test_audio_placeholder_is_the_first_free_token_id(checkpoint: Path, converte
 def test_placeholder_takes_the_last_row_of_an_embedding_table_without_spare_rows(own: Path, tmp_path: Path) -> None:
     tokens = len(LanguageTokenizer.read(own / LANGUAGE_DIRECTORY)) + 1
     write_language(own / LANGUAGE_DIRECTORY, vocab_size=tokens)
-    after = read_served_fireredasr(vllm_directory(own, tmp_path / "out"))
+    after = read_vllm_fireredasr(vllm_directory(own, tmp_path / "out"))
     assert after.speech_id == tokens - 1 and after.language.vocabulary == tokens
 
 
@@ -284,8 +284,8 @@ def test_configuration_extends_the_language_model_configuration_with_speech_entr
         "pe_maxlen": 5000,
     }
     assert after["encoder_downsample_rate"] == 2
-    section = after[SERVED_SECTION]
-    assert (section["format"], section["family"]) == (SERVED_FORMAT, "fireredasr")
+    section = after[VLLM_SECTION]
+    assert (section["format"], section["family"]) == (VLLM_FORMAT, "fireredasr")
     assert section["arguments"]["length_rule"] == "head" and section["arguments"]["use_lora"] == 0
     assert "lora_alpha" not in section["arguments"] and "lora_r" not in section["arguments"]
     assert ARGUMENTS["llm_dir"] not in json.dumps(after), "no path of another machine"

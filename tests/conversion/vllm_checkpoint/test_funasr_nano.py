@@ -26,7 +26,7 @@ from workbench.families.speech_llm.funasr_nano import (  # noqa: E402
     FunasrNanoOptions,
     prompt_ids,
     read_funasr_nano,
-    read_served_funasr_nano,
+    read_vllm_funasr_nano,
 )
 
 DEMO = Path(__file__).resolve().parents[3] / "assets" / "demo-funasr-nano"
@@ -51,7 +51,7 @@ def tensors_of(directory: Path) -> Mapping[str, Any]:
 
 def test_demo_vllm_directory_reads_back_as_the_checkpoint(tmp_path: Path) -> None:
     out = vllm_directory(DEMO, tmp_path)
-    before, after = read_funasr_nano(DEMO), read_served_funasr_nano(out)
+    before, after = read_funasr_nano(DEMO), read_vllm_funasr_nano(out)
     assert description(before) == description(after) and after.cmvn_file is None
     options = FunasrNanoOptions(language="en", itn=False, hotwords=("one", "two"))
     assert prompt_ids(before, options).tolist() == prompt_ids(after, options).tolist()
@@ -81,7 +81,7 @@ def test_checkpoint_with_cmvn_ctc_decoder_and_custom_prompt_is_converted(tmp_pat
     tensors = {**tensors_of(directory), "ctc.ctc_lo.weight": torch.ones(2, 3)}
     torch.save({"state_dict": tensors}, directory / "model.pt")
     out = vllm_directory(directory, tmp_path)
-    before, after = read_funasr_nano(directory), read_served_funasr_nano(out)
+    before, after = read_funasr_nano(directory), read_vllm_funasr_nano(out)
     assert before.cmvn_file is not None and after.cmvn_file == out / "am.mvn"
     assert after.cmvn_file.read_bytes() == before.cmvn_file.read_bytes()
     assert description(before) == description(after) and not after.do_think and not after.sys_prompt
@@ -99,7 +99,7 @@ def test_audio_token_of_a_full_vocabulary_gets_the_next_id(tmp_path: Path) -> No
     for name in ("llm.model.embed_tokens.weight", "llm.lm_head.weight"):
         tensors[name] = tensors[name][:tokens].clone()
     torch.save(tensors, directory / "model.pt")
-    model = read_served_funasr_nano(vllm_directory(directory, tmp_path))
+    model = read_vllm_funasr_nano(vllm_directory(directory, tmp_path))
     assert model.tokenizer.id_of(AUDIO) == tokens == model.language.vocabulary
 
 

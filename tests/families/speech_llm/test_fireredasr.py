@@ -13,7 +13,7 @@ from tests.support.tiny_language import change_json
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.families import FAMILIES, family_of
-from workbench.families.language.directory import AUDIO, SERVED_FORMAT, SERVED_SECTION
+from workbench.families.language.directory import AUDIO, VLLM_FORMAT, VLLM_SECTION
 from workbench.families.speech_llm.conformer import ConformerConfig
 from workbench.families.speech_llm.fireredasr import (
     CMVN,
@@ -28,7 +28,7 @@ from workbench.families.speech_llm.fireredasr import (
     is_fireredasr,
     prompt_ids,
     read_fireredasr,
-    read_served_fireredasr,
+    read_vllm_fireredasr,
     speech_tokens,
     tidy,
 )
@@ -306,14 +306,14 @@ def vllm_directory(language: Path, out: Path, section: Any) -> Path:
     for file in language.iterdir():
         (out / file.name).write_bytes(file.read_bytes())
     write_statistics(out / CMVN)
-    change_json(out / "config.json", **{SERVED_SECTION: section})
+    change_json(out / "config.json", **{VLLM_SECTION: section})
     return out
 
 
 def test_vllm_directory_is_read_as_its_own_language_model_directory(language: Path, tmp_path: Path) -> None:
-    section = {"format": SERVED_FORMAT, "family": "fireredasr", "token_ids": {}}
+    section = {"format": VLLM_FORMAT, "family": "fireredasr", "token_ids": {}}
     arguments = {"arguments": {**ARGUMENTS, "length_rule": "head"}, "encoder_arguments": ENCODER_ARGUMENTS}
-    model = read_served_fireredasr(vllm_directory(language, tmp_path / "out", {**section, **arguments}))
+    model = read_vllm_fireredasr(vllm_directory(language, tmp_path / "out", {**section, **arguments}))
     assert model.language.directory == model.directory == tmp_path / "out"
     assert (model.length_rule, model.encoder.n_layers, model.speech) == ("head", 2, AUDIO)
     assert prompt_ids(model).tolist().count(model.speech_id) == 1
@@ -339,5 +339,5 @@ def test_directory_without_a_valid_vllm_section_is_refused(
     section: Any, message: str, language: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput) as caught:
-        read_served_fireredasr(vllm_directory(language, tmp_path / "out", section))
+        read_vllm_fireredasr(vllm_directory(language, tmp_path / "out", section))
     assert message in sentence(caught)

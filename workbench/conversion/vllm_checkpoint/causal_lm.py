@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.conversion.language_weights import read_language_weights
-from workbench.conversion.vllm_checkpoint.directory import ServedModel
+from workbench.conversion.vllm_checkpoint.directory import VllmCheckpoint
 from workbench.conversion.vllm_checkpoint.funasr_nano import language_part
 from workbench.conversion.vllm_checkpoint.language import language_tensors, prefixed
 from workbench.families.language.causal_lm import read_causal_lm
 
 
-def plan(directory: Path) -> ServedModel:
+def plan(directory: Path) -> VllmCheckpoint:
     """Plans the directory of a language model; raises `BadInput` for a bad model."""
     model = read_causal_lm(directory)
     language = model.language
@@ -24,4 +24,4 @@ def plan(directory: Path) -> ServedModel:
         source_name = language.directory.name
         weights, regions = read_language_weights(language.directory)
         tensors, changes = language_tensors(language, weights, prefixed("", regions, source_name), source_name)
-    return ServedModel("causal_lm", language, tensors, source_name, config=changes, sources=(language.directory,))
+    return VllmCheckpoint("causal_lm", language, tensors, source_name, config=changes, sources=(language.directory,))

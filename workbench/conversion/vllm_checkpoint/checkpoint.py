@@ -10,10 +10,10 @@ from workbench.core.packages import VLLM_CONVERSION, check_packages
 from workbench.families import FAMILIES, load
 
 if TYPE_CHECKING:
-    from workbench.conversion.vllm_checkpoint.directory import ServedModel
+    from workbench.conversion.vllm_checkpoint.directory import VllmCheckpoint
 
 
-def plan_of(directory: Path, family: str) -> ServedModel:
+def plan_of(directory: Path, family: str) -> VllmCheckpoint:
     """Plans vLLM's directory of a checkpoint.
 
     Raises `BadInput` for a family that vLLM does not serve and for a bad checkpoint, `Unavailable` if a package is
@@ -23,5 +23,5 @@ def plan_of(directory: Path, family: str) -> ServedModel:
     if family not in writers:
         raise BadInput(f"vLLM serves no models of the family {family!r:.80}; expected one of {', '.join(writers)}")
     check_packages("converting needs", VLLM_CONVERSION)
-    model: ServedModel = load(writers[family]).plan(directory.resolve())
+    model: VllmCheckpoint = load(writers[family]).plan(directory.resolve())
     return model

@@ -17,7 +17,7 @@ from typing import Any
 
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, write_safetensors
 from workbench.core.progress import OnProgress
-from workbench.families.language.directory import SERVED_FORMAT, SERVED_SECTION, LanguageConfig, LanguageTokenizer
+from workbench.families.language.directory import VLLM_FORMAT, VLLM_SECTION, LanguageConfig, LanguageTokenizer
 from workbench.system.atomic_files import UNFINISHED, check_directory, check_room, explained_file_errors
 
 WEIGHTS = "model.safetensors"
@@ -25,7 +25,7 @@ SHARD_BYTES = 5 << 30  # larger weights become several files
 
 
 @dataclass(frozen=True, eq=False)
-class ServedModel:
+class VllmCheckpoint:
     """The contents of one directory."""
 
     family: str
@@ -45,7 +45,7 @@ class ServedModel:
     sources: Sequence[Path] = ()  # the directories of its sources, which may be outside the checkpoint's directory
 
 
-def write_directory(model: ServedModel, out: Path, on_progress: OnProgress | None = None) -> None:
+def write_directory(model: VllmCheckpoint, out: Path, on_progress: OnProgress | None = None) -> None:
     """Writes the directory under the name `out`, which must be new or an empty directory.
 
     It is written beside `out` and renamed at the end. If `on_progress` or anything else raises an error, nothing
@@ -81,7 +81,7 @@ def _unfinished(out: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_weights(model: ServedModel, folder: Path, on_written: Any) -> None:
+def _write_weights(model: VllmCheckpoint, folder: Path, on_written: Any) -> None:
     shards = _shards(model.tensors)
     if len(shards) == 1:
         write_safetensors(shards[0], folder / WEIGHTS, model.where, on_written)
@@ -108,7 +108,7 @@ def _shards(tensors: Sequence[StoredTensor]) -> list[list[StoredTensor]]:
     return shards
 
 
-def _write_texts(model: ServedModel, folder: Path) -> None:
+def _write_texts(model: VllmCheckpoint, folder: Path) -> None:
     language = model.language.directory
     tokenizer = model.tokenizer or LanguageTokenizer.read(language)
     tokenizer.save(folder, model.special_tokens)
@@ -118,7 +118,7 @@ def _write_texts(model: ServedModel, folder: Path) -> None:
     if model.architecture is not None:
         config["architectures"] = [model.architecture]
         ids = {token: tokenizer.id_of(token) for token in model.special_tokens}
-        config[SERVED_SECTION] = {"format": SERVED_FORMAT, "family": model.family, "token_ids": ids, **model.section}
+        config[VLLM_SECTION] = {"format": VLLM_FORMAT, "family": model.family, "token_ids": ids, **model.section}
     _write_json(folder / "config.json", config)
     generation = language / "generation_config.json"
     if generation.is_file():

@@ -2,7 +2,7 @@
 
 The checkpoint's LoRA is added to the weights, W + alpha / r * B A, a few rows at a time while they are written. A
 weight that LoRA changes becomes float32, so that no part of the change is lost; every other tensor has the dtype of its
-file. config.json contains the arguments of the two torch files for `families.fireredasr.read_served_fireredasr`.
+file. config.json contains the arguments of the two torch files for `families.fireredasr.read_vllm_fireredasr`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.conversion.language_changes import ChangedLanguage, merged, read_changed_language
-from workbench.conversion.vllm_checkpoint.directory import ServedModel
+from workbench.conversion.vllm_checkpoint.directory import VllmCheckpoint
 from workbench.conversion.vllm_checkpoint.language import Store, language_tensors
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.families.language.directory import AUDIO
@@ -44,13 +44,13 @@ MERGED = {"use_lora": 0, "llm_dir": "."}  # arguments that differ between this d
 LORA_ARGUMENTS = ("lora_r", "lora_alpha")
 
 
-def plan(directory: Path) -> ServedModel:
+def plan(directory: Path) -> VllmCheckpoint:
     """Plans the directory of a checkpoint; raises `BadInput` for a bad checkpoint."""
     checkpoint = read_checkpoint(directory)
     model = checkpoint.model
     changed = read_changed_language(checkpoint)
     language_part, changes = language_tensors(model.language, changed.tensors, _merging(changed), changed.where)
-    return ServedModel(
+    return VllmCheckpoint(
         family="fireredasr",
         language=model.language,
         tensors=[*_encoder_tensors(checkpoint, changed.regions), *language_part],

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from workbench.conversion.vllm_checkpoint.directory import ServedModel
+from workbench.conversion.vllm_checkpoint.directory import VllmCheckpoint
 from workbench.conversion.vllm_checkpoint.language import language_tensors, prefixed
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput
@@ -30,7 +30,7 @@ CMVN = "am.mvn"
 CHUNK_SECONDS = 30  # length of the chunks into which vLLM's own class cuts longer recordings
 
 
-def plan(directory: Path) -> ServedModel:
+def plan(directory: Path) -> VllmCheckpoint:
     """Plans the directory of a checkpoint; raises `BadInput` for a bad checkpoint."""
     model = read_funasr_nano(directory)
     weights = model.checkpoint.weights
@@ -43,7 +43,7 @@ def plan(directory: Path) -> ServedModel:
     planned_language, changes = language_tensors(
         model.language, language, prefixed(LANGUAGE_PREFIX, regions, weights_name), weights_name
     )
-    return ServedModel(
+    return VllmCheckpoint(
         family="funasr_nano",
         language=model.language,
         tensors=[*encoder, *planned_language],

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from workbench.conversion.language_network import OUTPUT, expected_tensors, without_equal_output
-from workbench.conversion.vllm_checkpoint.directory import ServedModel
+from workbench.conversion.vllm_checkpoint.directory import VllmCheckpoint
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput
 from workbench.families.language.directory import read_json
-from workbench.families.speechlm.directory import SERVED, SERVED_CODEC, TEXT_TOKENIZER, WHOLE_TOKENIZER, config_file
+from workbench.families.speechlm.directory import TEXT_TOKENIZER, VLLM_CODEC, VLLM_CONFIG, WHOLE_TOKENIZER, config_file
 from workbench.families.speechlm.model import CODEC_PREFIX, SpeechLmModel, read_speechlm
 from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
@@ -33,7 +33,7 @@ ARCHITECTURE = "SpeechWorkbenchSpeechLM"
 DEFAULTS = ("text_temperature", "text_topk", "audio_temperature", "audio_topk")  # of a checkpoint's config.json
 
 
-def plan(directory: Path) -> ServedModel:
+def plan(directory: Path) -> VllmCheckpoint:
     """Plans the directory of a checkpoint; raises `BadInput` for a bad checkpoint."""
     model = read_speechlm(directory)
     parts = read_tensors(model.weights)
@@ -45,7 +45,7 @@ def plan(directory: Path) -> ServedModel:
     tensors = [*_network_tensors(model, parts), *_codec_tensors(model, parts)]
     # vLLM also counts the last id of an answer, which is never fed to the network.
     config = {**model.settings, "max_position_embeddings": model.context + 1}
-    return ServedModel(
+    return VllmCheckpoint(
         family="speechlm",
         language=model.language,
         tensors=tensors,
@@ -136,13 +136,13 @@ def _files(model: SpeechLmModel) -> dict[str, bytes]:
         config |= {"audio_config": dict(model.tower.settings), "adaptor_input_dim": model.tower.width}
     files: dict[str, bytes] = {}
     if model.codec is not None:
-        config["xcodec_hf_model_tag"] = SERVED_CODEC
+        config["xcodec_hf_model_tag"] = VLLM_CODEC
         if model.codec.directory is not None:
-            files[f"{SERVED_CODEC}/config.json"] = (model.codec.directory / "config.json").read_bytes()
+            files[f"{VLLM_CODEC}/config.json"] = (model.codec.directory / "config.json").read_bytes()
     config_path = config_file(model.directory)
     stated_config = read_json(config_path) if config_path.is_file() else {}
     config |= {name: stated_config[name] for name in DEFAULTS if stated_config.get(name) is not None}
-    files[SERVED] = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+    files[VLLM_CONFIG] = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
     return files | {path.name: path.read_bytes() for path in sorted(model.directory.glob("inference*.yaml"))}
 
 

@@ -20,8 +20,8 @@ from workbench.embeddings import Embedding, check_embeddings
 from workbench.embeddings.prompt import TokenPrompt, check_placeholders, injected, with_own_placeholder
 from workbench.families.language.directory import (
     PLACEHOLDER,
-    SERVED_SECTION,
     TURN_END,
+    VLLM_SECTION,
     LanguageConfig,
     LanguageTokenizer,
     is_language_directory,
@@ -128,7 +128,7 @@ def _placeholder(model: CausalLmModel, texts: Sequence[str], count: int, where: 
         check_placeholders(texts, placeholder, count)
         return number
     if count:
-        remedy = f'name one that it has in config.json, as "{SERVED_SECTION}": {{"placeholder": ...}}'
+        remedy = f'name one that it has in config.json, as "{VLLM_SECTION}": {{"placeholder": ...}}'
         if model.language.directory.is_file():  # a GGUF file of another program
             remedy = f"a file names no other; open the model's directory on another runtime, and {remedy}"
         raise BadInput(

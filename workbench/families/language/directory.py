@@ -20,7 +20,7 @@ from workbench.families.vocabularies.byte_level import bytes_of, spell
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders with one structure, so their stages have the same names
 TURN_END = "<|im_end|>"
 REPLACEMENT = "\ufffd"  # what decoding writes for bytes that are not a character
-SERVED_SECTION, SERVED_FORMAT = "speech_workbench", 1  # of config.json in a directory converted for vLLM
+VLLM_SECTION, VLLM_FORMAT = "speech_workbench", 1  # of config.json in a directory converted for vLLM
 # Marks the position of the user's embedding in a prompt, unless the configuration names another token.
 PLACEHOLDER = "<|fim_pad|>"
 # Marks the speech's position in a prompt for vLLM; its row of the table is not used.
@@ -104,7 +104,7 @@ def read_language_config(directory: Path) -> LanguageConfig:
         # Some files have -1 for none, and vLLM refuses a request with an id that the model cannot write.
         stop_ids=tuple(dict.fromkeys(number for number in stops if 0 <= number < vocabulary)),
         pad_id=pads[0] if pads else None,
-        placeholder=placeholder_in(config.get(SERVED_SECTION), f"{directory.name}/config.json"),
+        placeholder=placeholder_in(config.get(VLLM_SECTION), f"{directory.name}/config.json"),
     )
 
 
@@ -155,7 +155,7 @@ def placeholder_in(section: Any, where: str) -> str:
     """
     placeholder = section.get("placeholder", PLACEHOLDER) if isinstance(section, Mapping) else PLACEHOLDER
     if not isinstance(placeholder, str) or not placeholder:
-        raise BadInput(f"placeholder of {SERVED_SECTION} in {where} is {placeholder!r:.80}; expected a token's text")
+        raise BadInput(f"placeholder of {VLLM_SECTION} in {where} is {placeholder!r:.80}; expected a token's text")
     return placeholder
 
 

@@ -23,9 +23,9 @@ from workbench.core.options import MAX_BATCH_SIZE, MAX_TOKENS, ListeningOptions,
 from workbench.decoding.generation import MAX_BEAMS, MAX_PENALTY, GenerationOptions
 from workbench.families.language.directory import (
     AUDIO,
-    SERVED_FORMAT,
-    SERVED_SECTION,
     TURN_END,
+    VLLM_FORMAT,
+    VLLM_SECTION,
     LanguageConfig,
     LanguageTokenizer,
     is_language_directory,
@@ -232,20 +232,20 @@ def read_fireredasr(
     )
 
 
-def read_served_fireredasr(directory: Path) -> FireRedAsrModel:
+def read_vllm_fireredasr(directory: Path) -> FireRedAsrModel:
     """Returns the model of a directory converted for vLLM, which is also its language model's directory.
 
     Raises `BadInput` for any other directory.
     """
     path = Path(directory).absolute() / "config.json"
-    section = read_json(path).get(SERVED_SECTION)
-    where = f"{SERVED_SECTION} in {path.parent.name}/{path.name}"
+    section = read_json(path).get(VLLM_SECTION)
+    where = f"{VLLM_SECTION} in {path.parent.name}/{path.name}"
     if not isinstance(section, Mapping) or section.get("family") != "fireredasr":
         raise BadInput(f"{where} does not describe a FireRedASR-LLM; expected a directory converted for vLLM")
     arguments, encoder = (section.get(key) for key in SERVED_ARGUMENTS)
-    if section.get("format") != SERVED_FORMAT or not isinstance(arguments, Mapping) or not isinstance(encoder, Mapping):
+    if section.get("format") != VLLM_FORMAT or not isinstance(arguments, Mapping) or not isinstance(encoder, Mapping):
         raise BadInput(
-            f"{where} is not of format {SERVED_FORMAT} with {' and '.join(SERVED_ARGUMENTS)}; convert the checkpoint "
+            f"{where} is not of format {VLLM_FORMAT} with {' and '.join(SERVED_ARGUMENTS)}; convert the checkpoint "
             "for vLLM again"
         )
     return read_fireredasr(path.parent, arguments, encoder, path, path.parent, AUDIO)

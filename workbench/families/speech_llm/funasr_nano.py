@@ -217,7 +217,7 @@ def read_funasr_nano(directory: Path, weights: Path | None = None) -> FunasrNano
     )
 
 
-def read_served_funasr_nano(directory: Path) -> FunasrNanoModel:
+def read_vllm_funasr_nano(directory: Path) -> FunasrNanoModel:
     """Reads the model of a directory converted for vLLM; raises the same errors as `read_funasr_nano`."""
     return read_funasr_nano(directory, weights=directory / "model.safetensors")
 

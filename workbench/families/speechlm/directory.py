@@ -27,7 +27,7 @@ from workbench.speech.layout import SPECIAL, SpeechLayout
 
 MODEL_TYPES = ("bagpiper", "speechlm")  # the second is the old name
 # Of a directory converted for vLLM, whose config.json is of the language model alone.
-SERVED, SERVED_CODEC = "speechlm.json", "xcodec"
+VLLM_CONFIG, VLLM_CODEC = "speechlm.json", "xcodec"
 TEXT_TOKENIZER, WHOLE_TOKENIZER = "text", "whole"  # whose ids a tokenizer has: the text model's, or the vocabulary's
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 LANGUAGE_KEYS = (  # of transformers' Qwen3Config
@@ -39,8 +39,8 @@ LANGUAGE_KEYS = (  # of transformers' Qwen3Config
 
 def config_file(directory: Path) -> Path:
     """Returns the file that describes a directory of this form."""
-    served = directory / SERVED
-    return served if served.is_file() else directory / "config.json"
+    vllm_config = directory / VLLM_CONFIG
+    return vllm_config if vllm_config.is_file() else directory / "config.json"
 
 
 def is_directory_form(directory: Path) -> bool:

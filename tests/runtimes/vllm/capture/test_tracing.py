@@ -15,4 +15,4 @@ def test_trace_from_given_stages_is_unavailable_on_vllm() -> None:
     for stages in ({}, {"encoder.input": np.ones((2, 3))}):
         with pytest.raises(Unavailable, match=r"^vLLM goes through all layers by itself and takes no stages"):
             check_not_substituted(stages)
-    assert [name for name, runtime in RUNTIMES.items() if runtime.no_given] == ["vllm"]
+    assert [name for name, runtime in RUNTIMES.items() if runtime.substitution_unsupported] == ["vllm"]

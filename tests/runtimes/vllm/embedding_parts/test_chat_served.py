@@ -27,7 +27,7 @@ import httpx  # noqa: E402
 
 from tests.embeddings.files import Trap, archive, npy, npy_header, npz, pt, safetensors  # noqa: E402
 from tests.runtimes.vllm.remote.real_server import RealServer  # noqa: E402
-from workbench.artifacts.vllm_directories import served_directory  # noqa: E402
+from workbench.artifacts.vllm_directories import vllm_directory  # noqa: E402
 from workbench.core.settings import Server  # noqa: E402
 from workbench.embeddings import write_embedding  # noqa: E402
 from workbench.families.language.directory import LanguageTokenizer  # noqa: E402
@@ -75,7 +75,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The served directory of an ordinary Qwen3."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("served")))
-        return served_directory(assets() / "demo-funasr-nano", "causal_lm")
+        return vllm_directory(assets() / "demo-funasr-nano", "causal_lm")
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from workbench.audio.frontend import Frontend  # noqa: E402
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.families.language.directory import AUDIO  # noqa: E402
-from workbench.families.speech_llm.funasr_nano import read_served_funasr_nano  # noqa: E402
+from workbench.families.speech_llm.funasr_nano import read_vllm_funasr_nano  # noqa: E402
 from workbench.runtimes.vllm.models.audio import AudioDummyInputs, AudioProcessor, directory_of  # noqa: E402
 from workbench.runtimes.vllm.models.errors import BadRequest  # noqa: E402
 from workbench.runtimes.vllm.models.funasr_nano import NanoInfo  # noqa: E402
@@ -34,7 +34,7 @@ class Context:
     """The context that vLLM passes to a processor, without a complete model."""
 
     def __init__(self, directory: Path, defaults: dict[str, Any] | None = None):
-        self.tokenizer: Any = read_served_funasr_nano(directory).tokenizer._tokenizer
+        self.tokenizer: Any = read_vllm_funasr_nano(directory).tokenizer._tokenizer
         self.model_config = SimpleNamespace(
             model=str(directory), multimodal_config=None, get_multimodal_config=lambda: self.options
         )
@@ -87,7 +87,7 @@ def test_audio_features_and_placeholders_match_the_recording_length(
     sound = noise(3)[0][:samples]
     placeholder = processor.info.placeholder
     fields, inputs = process(processor, sound, [7] * before_count + [placeholder] + [8] * after_count)
-    model = read_served_funasr_nano(directory)
+    model = read_vllm_funasr_nano(directory)
     expected = Frontend(model.frontend, None)(sound).features
     assert fields["features"].dtype == torch.float32 and np.array_equal(fields["features"].numpy(), expected)
     count = processor.info.front_end.count(samples)

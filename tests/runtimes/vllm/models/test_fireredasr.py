@@ -24,7 +24,7 @@ from workbench.conversion.vllm_checkpoint.directory import write_directory  # no
 from workbench.core.errors import BadInput  # noqa: E402
 from workbench.core.settings import SessionSpec  # noqa: E402
 from workbench.families.language.directory import AUDIO  # noqa: E402
-from workbench.families.speech_llm.fireredasr import FireRedAsrOptions, prompt_ids, read_served_fireredasr  # noqa: E402
+from workbench.families.speech_llm.fireredasr import FireRedAsrOptions, prompt_ids, read_vllm_fireredasr  # noqa: E402
 from workbench.isolation.loader import open_here  # noqa: E402
 from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline  # noqa: E402
 from workbench.registry.sources import assets  # noqa: E402
@@ -160,13 +160,13 @@ def llm(directory: Path) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def ids(directory: Path) -> list[int]:
-    prompt: list[int] = prompt_ids(read_served_fireredasr(directory)).tolist()
+    prompt: list[int] = prompt_ids(read_vllm_fireredasr(directory)).tolist()
     return prompt
 
 
 @pytest.fixture(scope="module")
 def stop(directory: Path) -> list[int]:
-    return [read_served_fireredasr(directory).stop_id]
+    return [read_vllm_fireredasr(directory).stop_id]
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ from workbench.families.speech_llm.fireredasr import (  # noqa: E402
     WEIGHTS,
     FireRedAsrOptions,
     prompt_ids,
-    read_served_fireredasr,
+    read_vllm_fireredasr,
 )
 from workbench.isolation.loader import open_here  # noqa: E402
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork  # noqa: E402
@@ -105,7 +105,7 @@ def sounds() -> list[np.ndarray]:
 
 
 def test_greedy_token_ids_equal_pytorch(llm: Any, directory: Path, reference: Any, sounds: Any) -> None:
-    model = read_served_fireredasr(directory)
+    model = read_vllm_fireredasr(directory)
     ids, stop = prompt_ids(model).tolist(), [model.stop_id]
     options = FireRedAsrOptions(max_new_tokens=20)
     expected = [list(reference.recognise(samples, options).ids) for samples in sounds]
@@ -116,7 +116,7 @@ def test_greedy_token_ids_equal_pytorch(llm: Any, directory: Path, reference: An
 
 def test_encoder_adaptor_and_llm_stages_equal_pytorch(llm: Any, directory: Path, reference: Any, sounds: Any) -> None:
     """One prompt runs in one step; the residual stream is the sum of the pair that a layer of vLLM returns."""
-    model, network = read_served_fireredasr(directory), model_in(llm)
+    model, network = read_vllm_fireredasr(directory), model_in(llm)
     recorder, rows = Recorder(StageFilter()), {}
 
     def keep(stage: str) -> Any:

@@ -18,7 +18,7 @@ from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 from workbench.conversion.vllm_checkpoint.directory import write_directory
 from workbench.core.settings import SessionSpec
 from workbench.families.language.directory import AUDIO
-from workbench.families.speech_llm.fireredasr import PROMPT, SPEECH, FireRedAsrOptions, read_served_fireredasr
+from workbench.families.speech_llm.fireredasr import PROMPT, SPEECH, FireRedAsrOptions, read_vllm_fireredasr
 from workbench.isolation.loader import open_here
 from workbench.registry.sources import assets
 
@@ -58,4 +58,4 @@ def test_vllm_fireredasr_class_gives_the_same_tokens_as_pytorch(upstream: Any, d
     expected = [list(session.recogniser.recognise(samples, options).ids) for samples in recordings]
     text = PROMPT.replace(SPEECH, AUDIO)
     prompts = [{"prompt": text, "multi_modal_data": {"audio": (samples, 16000)}} for samples in recordings]
-    assert written(upstream, prompts, [read_served_fireredasr(directory).stop_id]) == expected
+    assert written(upstream, prompts, [read_vllm_fireredasr(directory).stop_id]) == expected

@@ -26,7 +26,7 @@ from workbench.families.speech_llm.funasr_nano import (  # noqa: E402
     FunasrNanoModel,
     FunasrNanoOptions,
     prompt_ids,
-    read_served_funasr_nano,
+    read_vllm_funasr_nano,
 )
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -64,7 +64,7 @@ class Case:
 
     def __init__(self, directory: Path, files: list[Path], folder: Path):
         write_directory(plan_of(directory, "funasr_nano"), folder / "served")
-        self.model: FunasrNanoModel = read_served_funasr_nano(folder / "served")
+        self.model: FunasrNanoModel = read_vllm_funasr_nano(folder / "served")
         placeholder = self.model.tokenizer.id_of(AUDIO)
         assert placeholder is not None
         self.placeholder = placeholder

@@ -13,7 +13,7 @@ import pytest
 
 from tests.runtimes.vllm.remote.real_server import RealServer
 from tests.support.processes import Background, eventually
-from workbench.artifacts.vllm_directories import served_directory
+from workbench.artifacts.vllm_directories import vllm_directory
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.settings import Server, SessionSpec
 from workbench.families.language.causal_lm import CausalLmOptions
@@ -39,7 +39,7 @@ PROMPT = "count from three to seven"
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("served")))
-        return served_directory(assets() / "demo-funasr-nano", "funasr_nano")
+        return vllm_directory(assets() / "demo-funasr-nano", "funasr_nano")
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def test_killed_server_raises_one_error_and_a_restarted_server_is_used(
 def test_remote_fireredasr_transcripts_equal_pytorch(local: Registry, tmp_path: Path) -> None:
     """The last test: an earlier test has killed the server of the other model."""
     choices = ({}, {"max_new_tokens": 40, "min_new_tokens": 10})
-    own_server = RealServer(served_directory(assets() / "demo-fireredasr", "fireredasr"), tmp_path / "server.log")
+    own_server = RealServer(vllm_directory(assets() / "demo-fireredasr", "fireredasr"), tmp_path / "server.log")
     try:
         session = open_remote(own_server, "fireredasr")
         remote = [transcript for options in choices for transcript in session.transcribe_batch(THREE, **options)]

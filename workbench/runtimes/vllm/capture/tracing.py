@@ -30,7 +30,7 @@ _numbers = count(1)  # numbers of captures
 def check_not_substituted(given: Stages | None) -> None:
     """Raises `Unavailable` if stages are substituted: an engine computes all layers in one pass."""
     if given is not None:
-        raise Unavailable(RUNTIMES["vllm"].no_given)
+        raise Unavailable(RUNTIMES["vllm"].substitution_unsupported)
 
 
 def follow_steps(engine: Engine, request: Request, forced: ForcedDecoding) -> None:

@@ -27,7 +27,7 @@ from vllm.multimodal.processing.inputs import ProcessorInputs
 from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, embedding_of
 from workbench.embeddings.prompt import mismatch
-from workbench.families.language.directory import SERVED_SECTION, placeholder_in
+from workbench.families.language.directory import VLLM_SECTION, placeholder_in
 from workbench.runtimes.vllm.models.errors import BadRequest
 
 MODALITY = "embedding"
@@ -36,7 +36,7 @@ FIELD = "rows"  # the item's field in the request to the worker
 
 def placeholder_of(config: Any) -> str:
     """Returns the token that marks an embedding's position in a text, from the model's configuration."""
-    return placeholder_in(getattr(config, SERVED_SECTION, None), "the model's config.json")
+    return placeholder_in(getattr(config, VLLM_SECTION, None), "the model's config.json")
 
 
 def embedding_label(number: int, count: int) -> str:
@@ -137,7 +137,7 @@ class EmbeddingInfo(BaseProcessingInfo):
         if len(ids) != 1:
             raise BadRequest(
                 f"the placeholder {name!r:.80} is not a token of the model's tokenizer; name one that is, in "
-                f'config.json or with --hf-overrides, as "{SERVED_SECTION}": {{"placeholder": "..."}}'
+                f'config.json or with --hf-overrides, as "{VLLM_SECTION}": {{"placeholder": "..."}}'
             )
         return int(ids[0])
 

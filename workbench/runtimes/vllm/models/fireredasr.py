@@ -12,7 +12,7 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.errors import BadInput
-from workbench.families.speech_llm.fireredasr import FireRedAsrModel, FireRedAsrOptions, read_served_fireredasr, tidy
+from workbench.families.speech_llm.fireredasr import FireRedAsrModel, FireRedAsrOptions, read_vllm_fireredasr, tidy
 from workbench.pipelines.features import Features
 from workbench.pipelines.recognition.fireredasr import FireRedPromptFormat
 from workbench.pipelines.recognition.speech_language import prompt_ids_with
@@ -69,7 +69,7 @@ class FireRedInfo(AudioInfo):
     @staticmethod
     def read(directory: Path) -> FrontEnd:
         """See `AudioInfo.read`."""
-        return FireRedFrontEnd(read_served_fireredasr(directory))
+        return FireRedFrontEnd(read_vllm_fireredasr(directory))
 
 
 @MULTIMODAL_REGISTRY.register_processor(AudioProcessor, info=FireRedInfo, dummy_inputs=AudioDummyInputs)
@@ -89,7 +89,7 @@ class SpeechWorkbenchFireRedASR(SpeechModel):
 
     def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
         """See `SpeechModel.build_tower`."""
-        model = read_served_fireredasr(directory_of(vllm_config.model_config))
+        model = read_vllm_fireredasr(directory_of(vllm_config.model_config))
         return FireRedTower(model.encoder, model.language.hidden_size, model.downsample_rate)
 
     @classmethod

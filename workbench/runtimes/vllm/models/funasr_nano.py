@@ -16,7 +16,7 @@ from workbench.families.speech_llm.funasr_nano import (
     FunasrNanoModel,
     FunasrNanoOptions,
     audio_tokens,
-    read_served_funasr_nano,
+    read_vllm_funasr_nano,
     tidy,
 )
 from workbench.pipelines.features import Features
@@ -79,7 +79,7 @@ class NanoInfo(AudioInfo):
     @staticmethod
     def read(directory: Path) -> FrontEnd:
         """See `AudioInfo.read`."""
-        return NanoFrontEnd(read_served_funasr_nano(directory))
+        return NanoFrontEnd(read_vllm_funasr_nano(directory))
 
 
 @MULTIMODAL_REGISTRY.register_processor(AudioProcessor, info=NanoInfo, dummy_inputs=AudioDummyInputs)
@@ -99,7 +99,7 @@ class SpeechWorkbenchFunASRNano(SpeechModel):
 
     def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
         """See `SpeechModel.build_tower`."""
-        model = read_served_funasr_nano(directory_of(vllm_config.model_config))
+        model = read_vllm_funasr_nano(directory_of(vllm_config.model_config))
         return NanoTower(model.encoder, model.adaptor)
 
     @classmethod

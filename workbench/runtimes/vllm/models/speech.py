@@ -20,7 +20,7 @@ from vllm.model_executor.models.utils import WeightsMapper
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput
 from workbench.core.options import Options, build_options
-from workbench.families.language.directory import AUDIO, SERVED_SECTION
+from workbench.families.language.directory import AUDIO, VLLM_SECTION
 from workbench.runtimes.vllm.models.audio import MAX_SECONDS, MODALITY, AudioInfo
 from workbench.runtimes.vllm.models.directory import directory_of
 from workbench.runtimes.vllm.models.errors import BadRequest
@@ -43,7 +43,7 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
         config = self.config
         with self._mark_tower_model(vllm_config, MODALITY):
             self.tower: Any = self.build_tower(vllm_config)
-        self.configure_mm_token_handling(config.vocab_size, [getattr(config, SERVED_SECTION)["token_ids"][AUDIO]])
+        self.configure_mm_token_handling(config.vocab_size, [getattr(config, VLLM_SECTION)["token_ids"][AUDIO]])
 
     def build_tower(self, vllm_config: VllmConfig) -> nn.Module:
         """Creates the family's `Tower`, without its weights."""
@@ -91,7 +91,7 @@ class SpeechModel(AroundLanguageModel, SupportsTranscription):
     def get_generation_prompt(cls, stt_params: SpeechToTextParams) -> Any:
         """Returns the family's own prompt around the speech, as ids."""
         model_config = stt_params.model_config
-        placeholder: int = getattr(model_config.hf_config, SERVED_SECTION)["token_ids"][AUDIO]
+        placeholder: int = getattr(model_config.hf_config, VLLM_SECTION)["token_ids"][AUDIO]
         front_end = cls.info_class.open(directory_of(model_config))
         try:
             ids = front_end.request_ids(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.command_line import Capture, run
 from tests.support.parquet_files import let_children_import_pyarrow, save
+from workbench import evaluation
 from workbench.core.progress import OnProgress
 
 
@@ -47,6 +50,21 @@ def test_table_of_mixed_scripts_has_the_rate_that_the_differences_are_about(
     shown = pytest.approx(100 * report["models"][0]["rate"]["value"], abs=0.005)
     assert report["rate"] == "MER" and float(out[1].split()[3]) == shown
     assert run(capsys, "report", str(tmp_path / "out"))[1][0].partition(": ")[2].startswith("MER ")
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_what_a_library_prints_does_not_get_into_the_json(
+    capsys: Capture, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loud(*arguments: Any, **options: Any) -> evaluation.Outcome:
+        sys.stdout.write("(raylet) The node has been marked dead\n")
+        return evaluation.run(*arguments, **options)
+
+    monkeypatch.setattr("workbench.cli.evaluate.run", loud)
+    (tmp_path / "list.csv").write_text(f"audio,text\n{folder / 'short.wav'},one\n")
+    command = ("evaluate", str(tmp_path / "list.csv"), "-m", "sensevoice", "--out", str(tmp_path / "out"), "--json")
+    _, out, err = run(capsys, *command)
+    assert json.loads("\n".join(out))["computed"] == 1 and err == ["(raylet) The node has been marked dead"]
 
 
 @pytest.mark.usefixtures("in_folder")

@@ -65,7 +65,8 @@ def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
 
 def _run(parsed: argparse.Namespace, progress: _Progress, on_skipped: Callable[[Bad], None]) -> Outcome:
     """Computes the results; raises `KeyboardInterrupt` after a signal that stops the command."""
-    with _stop_once() as stop:
+    # Ray prints what happens to its machines on stdout, where --json belongs.
+    with _stop_once() as stop, contextlib.redirect_stdout(sys.stderr):
 
         def on_progress(fraction: float, activity: str) -> None:
             if stop.is_set():

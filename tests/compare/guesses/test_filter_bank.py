@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from workbench.audio.fbank import FbankOptions, fbank
+from workbench.audio.whisper_mel import WhisperMel
 from workbench.compare import compare, judge
 from workbench.compare.explain import explain, with_hints
 from workbench.compare.guesses.guess import Hint, Scene
-from workbench.compare.guesses.mel_bank import SPEECH_FEATURES, Bank
+from workbench.compare.guesses.mel_bank import LIBRARY, SPEECH_FEATURES, Bank
 from workbench.trace.trace import Trace
 
 
@@ -26,11 +27,12 @@ def sound() -> np.ndarray:
     return np.asarray(0.1 * loud * voice + 0.01 * draw.standard_normal(16000) + 0.02, np.float32)
 
 
-def hint_and_sentence(candidate: np.ndarray) -> tuple[Hint | None, str]:
+def hint_and_sentence(candidate: np.ndarray, samples: np.ndarray | None = None) -> tuple[Hint | None, str]:
+    samples = sound() if samples is None else samples
     reference, changed = (
-        Trace({"frontend.fbank": each.astype(np.float32)}, {}) for each in (fbank(sound()), candidate)
+        Trace({"frontend.fbank": each.astype(np.float32)}, {}) for each in (fbank(samples), candidate)
     )
-    comparison = with_hints(compare(reference, changed), None, reference, changed, sound)
+    comparison = with_hints(compare(reference, changed), None, reference, changed, lambda: samples)
     verdict = judge(comparison)
     return verdict.explanation, verdict.sentence
 
@@ -63,6 +65,21 @@ def test_different_fbank_options_are_named(candidate: Any, expected: str) -> Non
     "choices, expected",
     [
         ({"mel": "slaney"}, "has the mel scale of Slaney, where the reference has the mel scale of HTK;"),
+        ({"mel": "bark"}, "has the Bark scale of Traunmüller, where the reference has the mel scale of HTK;"),
+        ({"mel": "erb"}, "has the scale of equivalent rectangular bandwidths (ERB), where the reference has the mel"),
+        (
+            {"mel": "bark_zwicker", "straight": True, "low": 0.0},
+            "has its lowest band from 0 Hz on, the Bark scale of Zwicker and triangles over Hz, where the reference",
+        ),
+        (
+            {"mel": "bark_schroeder", "straight": True, "low": 0.0},
+            "has its lowest band from 0 Hz on, the Bark scale of Schroeder, 6 asinh(f / 600) and triangles over Hz, wh",
+        ),
+        ({"log": "log10", "window": "povey"}, "has a povey window and the logarithm to base 10, where the reference"),
+        (
+            {"log": "dB", "scale": 1.0, "floor": 1e-10},
+            "has samples of full scale 1 and decibels, where the reference has samples of full scale 32768 and the nat",
+        ),
         ({"floor": 1e5}, "has energies of at least 1e+05, where the reference has energies of at least 1.192e-07;"),
         ({"power": 1}, "has magnitudes, where the reference has powers;"),
         ({"first_kept": True}, "has the first sample of a frame without pre-emphasis, where the reference has the fir"),
@@ -101,6 +118,43 @@ def test_filter_bank_of_python_speech_features_is_named() -> None:
     hint, _ = hint_and_sentence(SPEECH_FEATURES(sound(), np.arange(98), 80))
     assert hint is not None and "as python_speech_features has, energies divided by the points" in hint.sentence
     assert "a rectangular window, frames with their mean, pre-emphasis of the whole sound" in hint.sentence
+
+
+def with_silence() -> np.ndarray:
+    """Returns the sound with silence in the middle, so that floors matter."""
+    samples = sound().copy()
+    samples[6000:9000] = 0.0
+    return samples
+
+
+@pytest.mark.parametrize("padding", [0, 8000])
+def test_whispers_front_end_is_named(padding: int) -> None:
+    samples = with_silence()
+    whisper = WhisperMel(80, 160, 400, False)(np.pad(samples, (0, padding)))
+    hint, _ = hint_and_sentence(whisper, samples)
+    assert hint is not None and "a hanning window, a periodic window, a Fourier transform of 400 points" in str(hint)
+    assert "and zeros behind it beyond the ends" in str(hint) or not padding
+    assert "energies of at least 1e-8 of the loudest and Whisper's (log10 + 4) / 4, where the reference" in str(hint)
+
+
+def test_whispers_normalisation_of_kaldis_energies_is_named() -> None:
+    samples = with_silence()
+    logs = fbank(samples) / np.log(10)
+    hint, _ = hint_and_sentence((np.maximum(logs, logs.max() - 8) + 4) / 4, samples)
+    assert hint is not None and hint.sentence.startswith(
+        "the filter bank has energies of at least 1e-8 of the loudest and Whisper's (log10 + 4) / 4, where the "
+        "reference has energies of at least 1.192e-07 and the natural logarithm;"
+    )
+    hint, _ = hint_and_sentence((logs + 4) / 4, samples)
+    assert hint is not None and hint.sentence.startswith(
+        "the filter bank has Whisper's (log10 + 4) / 4, where the reference has the natural logarithm;"
+    ), "without the clamp"
+
+
+def test_choices_that_make_no_difference_are_not_named() -> None:
+    bank = replace(LIBRARY, log="log10", decades=0.0, floor=1e-30)
+    hint, _ = hint_and_sentence(bank(sound(), np.arange(101), 80))
+    assert hint is not None and "energies" not in hint.sentence
 
 
 def test_header_that_is_read_as_sound_is_named() -> None:

@@ -7,22 +7,38 @@ long as the result comes nearer to the candidate. The hint is given only if it i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from workbench.audio.constants import INT16_SCALE, MEL_LOW_HZ, PREEMPHASIS
-from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, relative_l2
-from workbench.compare.guesses.mel_bank import FLOOR, LENGTH, LIBRARY, POINTS, SHIFT, SPEECH_FEATURES, Bank
+from workbench.compare.guesses.frequency_scales import SCALES, scale_words
+from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, relative_l2, remaining
+from workbench.compare.guesses.mel_bank import (
+    FLOOR,
+    LENGTH,
+    LIBRARY,
+    LOGARITHMS,
+    POINTS,
+    SHIFT,
+    SPEECH_FEATURES,
+    WHISPER,
+    Bank,
+    energy_of,
+)
 from workbench.core.phrases import enumerated
 
 _TRIED_ROWS = 24
+_TRIED_BEHIND = 4  # rows behind the end of the sound
 _MAX_CHANGES = 6
 _NEARER = 0.8  # a change is kept if at most this share of the difference remains
 _LOWS = (MEL_LOW_HZ, 0.0, 40.0, 60.0, 64.0, 80.0, 125.0, 133.3333)  # Hz
 _ADDED = (1.0, 1e-3, 1e-5, 1e-6, 1e-8, 1e-9, 1e-10, 2.0**-24)  # to energies before the logarithm
 _ROUNDING = 16 * 2.0**-24  # relative L2 by which the reference may differ from its filter bank
+_FLOOR_NAMES = ("floor", "decades")
+_SAME_FLOOR = 1e-3  # relative difference of two floors that count as one
 _LENGTHS = (LENGTH, 320, 480, 512, 256)
 _LONGEST = 1024  # samples
 _MIN_SHIFT, _MAX_SHIFT = 40, 400
@@ -37,6 +53,14 @@ _CORNERS = {
     "nearest": "with corners rounded to whole bins",
     "next": "with corners rounded down to whole bins of a transform of one point more, as python_speech_features has",
 }
+_WITH_SCALE: tuple[dict[str, Any], ...] = ({"straight": True}, {"low": 0.0}, {"straight": True, "low": 0.0})
+_LOGARITHM_WORDS = {
+    "natural": "the natural logarithm",
+    "log10": "the logarithm to base 10",
+    "dB": "decibels",
+    "log2": "the logarithm to base 2",
+    "whisper": "Whisper's (log10 + 4) / 4",
+}
 _HIGHS = (8000.0, 7600.0, 7800.0, 7500.0, 7000.0, 6855.4976, 4000.0)
 
 
@@ -50,12 +74,11 @@ def filter_banks(scene: Scene) -> Iterator[Guess]:
         or reference.shape[1:] != candidate.shape[1:]
     ):
         return
-    rows = np.unique(np.linspace(0, len(reference) - 1, _TRIED_ROWS).round().astype(int))
     bands = reference.shape[1]
-    reference_bank = min(_usual(), key=lambda bank: relative_l2(reference[rows], bank(samples, rows, bands)))
-    if not relative_l2(reference[rows], reference_bank(samples, rows, bands)) <= max(scene.allowed, _ROUNDING):
+    reference_bank = bank_of(reference, samples, scene.allowed)
+    if reference_bank is None:
         return
-    rows = np.unique(np.linspace(0, len(candidate) - 1, _TRIED_ROWS).round().astype(int))
+    rows = _spread_rows(len(candidate), len(samples))
     if candidate.shape == reference.shape:  # those that differ most, since a floor changes a few only
         row_errors = np.linalg.norm(candidate.astype(np.float64) - reference, axis=1)
         rows = np.union1d(rows[::2], np.argsort(row_errors)[-_TRIED_ROWS // 2 :])
@@ -63,12 +86,61 @@ def filter_banks(scene: Scene) -> Iterator[Guess]:
     if relative_l2(candidate_rows, reference_bank(samples, rows, bands)) <= scene.allowed:
         return  # other rows differ
     if (found := _found(scene, samples, rows, reference_bank)) is not None:
-        bank, first = found
-        where = f"from row {first} on " if first else ""
-        words = (
-            f"{where}{_bank_difference(reference_bank, bank)}{_HEADER * bool(first and bank.start == -_HEADER_SIZE)}"
-        )
-        yield Guess("filter bank", words, lambda rows: bank(samples, rows, bands), first)
+        found_bank, first = found
+        tried_rows = rows[rows >= first]
+        tried = np.asarray(candidate[tried_rows], np.float64)
+
+        def is_near(bank: Bank) -> bool:
+            return relative_l2(tried, bank(samples, tried_rows, bands)) <= scene.allowed
+
+        # The simpler one may not hold in rows that were not tried.
+        for bank in dict.fromkeys(
+            (_simplified(found_bank, reference_bank, float(candidate.max()), is_near), found_bank)
+        ):
+            where = f"from row {first} on " if first else ""
+            header = _HEADER * bool(first and bank.start == -_HEADER_SIZE)
+            words = f"{where}{_bank_difference(reference_bank, bank)}{header}"
+            guess = Guess("filter bank", words, partial(_rows_of, bank, samples, bands), first)
+            yield guess
+            if remaining(guess, candidate, scene.sample, scene.allowed) <= scene.allowed:
+                return
+
+
+def _rows_of(bank: Bank, samples: np.ndarray, bands: int, rows: Rows) -> np.ndarray:
+    return bank(samples, rows, bands)
+
+
+def _simplified(bank: Bank, reference_bank: Bank, most: float, is_near: Callable[[Bank], bool]) -> Bank:
+    """Returns the filter bank without the changes that make no difference, such as a floor that nothing reaches.
+
+    Args:
+        most: the candidate's largest value; a floor may be so many decades below it.
+    """
+    with_decades = _with_decades(replace(bank, decades=WHISPER.decades), most)
+    if abs(with_decades.floor - bank.floor) <= _SAME_FLOOR * bank.floor and is_near(with_decades):
+        bank = with_decades
+    singles = [(each.name,) for each in fields(Bank) if each.name not in _FLOOR_NAMES]
+    for names in [_FLOOR_NAMES, *singles]:
+        plain = replace(bank, **{name: getattr(reference_bank, name) for name in names})
+        if plain != bank and is_near(plain):
+            bank = plain
+    return bank
+
+
+def bank_of(reference: np.ndarray, samples: np.ndarray, allowed: float) -> Bank | None:
+    """Returns the filter bank that a reference has; None if it has an unusual one."""
+    rows = np.unique(np.linspace(0, len(reference) - 1, _TRIED_ROWS).round().astype(int))
+    values, bands = reference[rows], reference.shape[1]
+    errors = {bank: relative_l2(values, bank(samples, rows, bands)) for bank in _usual()}
+    bank = min(errors, key=lambda each: errors[each])
+    return bank if errors[bank] <= max(allowed, _ROUNDING) else None
+
+
+def _spread_rows(count: int, samples: int) -> Rows:
+    """Returns rows to try, most of them within the sound: a port may pad it to 30 seconds."""
+    inside = max(min(count, samples // SHIFT), 1)
+    behind = np.linspace(inside, count - 1, _TRIED_BEHIND if inside < count else 0)
+    return np.unique(np.concatenate([np.linspace(0, inside - 1, _TRIED_ROWS), behind]).round().astype(int))
 
 
 def _found(scene: Scene, samples: np.ndarray, rows: Rows, reference_bank: Bank) -> tuple[Bank, int] | None:
@@ -76,10 +148,12 @@ def _found(scene: Scene, samples: np.ndarray, rows: Rows, reference_bank: Bank) 
     candidate, bands = scene.candidate, scene.reference.shape[1]
     shifts = _shifts(len(samples), len(candidate)) if len(candidate) != len(scene.reference) else []
     window = reference_bank.window
+    most = float(candidate.max())
     for begin, is_fine, first in (
         (reference_bank, False, 0),
         (replace(LIBRARY, window=window), False, 0),
         (LIBRARY, False, 0),
+        (_with_decades(WHISPER, most), False, 0),
         (replace(SPEECH_FEATURES, window=window), False, 0),
         (reference_bank, True, 0),
         (reference_bank, True, 1),  # what stands before the sound is in the first row only
@@ -93,7 +167,7 @@ def _found(scene: Scene, samples: np.ndarray, rows: Rows, reference_bank: Bank) 
             return relative_l2(values, bank(samples, some_rows, bands))
 
         def changes(bank: Bank, is_fine: bool = is_fine, values: np.ndarray = values) -> Iterator[Bank]:
-            yield from _changes(bank, values, shifts)
+            yield from _changes(bank, (float(values.min()), most), shifts)
             if is_fine:
                 yield from _fine_changes(bank, error_of)
 
@@ -136,8 +210,18 @@ def _shifts(samples: int, frames: int) -> list[int]:
     return [shift for shift in range(least, most + 1) if shift != SHIFT]
 
 
-def _changes(bank: Bank, candidate: np.ndarray, shifts: list[int]) -> Iterator[Bank]:
-    """Yields each choice changed by itself, and some that often change together."""
+def _with_decades(bank: Bank, most: float) -> Bank:
+    """Returns the filter bank with the floor that its decades and the largest value of all give."""
+    return replace(bank, floor=energy_of(most, bank.log) / 10**bank.decades) if bank.decades else bank
+
+
+def _changes(bank: Bank, extremes: tuple[float, float], shifts: list[int]) -> Iterator[Bank]:
+    """Yields each choice changed by itself, and some that often change together.
+
+    Args:
+        extremes: the least value of the tried rows of the candidate, and the largest of all its rows.
+    """
+    least, most = extremes
     choices: dict[str, tuple[Any, ...]] = {
         "window": ("hamming", "hanning", "povey", "rectangular", "blackman"),
         "periodic": (True, False),
@@ -152,31 +236,37 @@ def _changes(bank: Bank, candidate: np.ndarray, shifts: list[int]) -> Iterator[B
         "first_kept": (True, False),
         "low": _LOWS,
         "high": _HIGHS,
-        "mel": ("htk", "slaney"),
+        "mel": SCALES,
         "straight": (True, False),
         "area": (True, False),
         "corners": tuple(_CORNERS),
         "power": (2, 1),
         "divided": (True, False),
-        "floor": (FLOOR, 1.0, 1e-10, SPEECH_FEATURES.floor, float(np.exp(candidate.min()))),
+        "floor": (FLOOR, 1.0, 1e-10, SPEECH_FEATURES.floor, energy_of(least, bank.log)),
         "added": (0.0, *_ADDED),
+        "log": tuple(LOGARITHMS),
     }
     for name, values in choices.items():
         for value in values:
             if value != getattr(bank, name):
-                yield _with(bank, name, value)
+                changed = _with(bank, name, value)
+                yield replace(changed, decades=0.0) if name == "floor" else _with_decades(changed, most)
+    for log in LOGARITHMS:
+        yield _with_decades(replace(bank, log=log, decades=WHISPER.decades), most)
     # Either change alone may lead away from the candidate.
     pairs = [(low, high) for low in _LOWS for high in _HIGHS if low != bank.low and high != bank.high]
     yield from (replace(bank, low=low, high=high) for low, high in pairs)
     yield from (replace(bank, floor=0.0, added=added) for added in _ADDED if bank.floor)
     yield from (replace(bank, length=each, points=each) for each in (256, 320, 480))
     yield from (replace(bank, low=0.0, corners=each) for each in _CORNERS if each != bank.corners)
+    for mel in SCALES:
+        yield from (replace(bank, mel=mel, **also) for also in _WITH_SCALE)
     lengths = (bank.length, *_LENGTHS)
     yield from (replace(bank, shift=shift, length=length) for shift in shifts for length in dict.fromkeys(lengths))
-    for start in (0, -200, -120, -80, -160, -256, 80, 160):
+    for start in (0, -200, -120, -80, -160, -256, 56, 80, 160):
         if start != bank.start:
             yield replace(bank, start=start)
-    for edges in ("zeros", "symmetric", "reflect") if bank.start < 0 else ():
+    for edges in ("zeros", "symmetric", "reflect", "reflect in front") if bank.start < 0 else ():
         if edges != bank.edges:
             yield replace(bank, edges=edges)
 
@@ -213,7 +303,11 @@ def _words(bank: Bank) -> dict[str, str]:
         "zeros": "zeros",
         "symmetric": "the mirrored sound",
         "reflect": "the mirrored sound without its last sample",
+        "reflect in front": "the mirrored sound before it and zeros behind it",
     }
+    floor = f"energies of at least {bank.floor:.4g}" if bank.floor else "energies without a floor"
+    if bank.decades:
+        floor = f"energies of at least 1e-{bank.decades:g} of the loudest"
     frame_start = f"frames from sample {bank.start} on"
     return {
         "window": f"a {bank.window} window",
@@ -231,12 +325,13 @@ def _words(bank: Bank) -> dict[str, str]:
         "first_kept": f"the first sample of a frame {'without' if bank.first_kept else 'with'} pre-emphasis",
         "low": f"its lowest band from {bank.low:.7g} Hz on",
         "high": f"its highest band up to {bank.high:.8g} Hz",
-        "mel": f"the mel scale of {'HTK' if bank.mel == 'htk' else 'Slaney'}",
+        "mel": scale_words(bank.mel),
         "straight": f"triangles over {'Hz' if bank.straight else 'mel'}",
         "area": f"triangles of one {'area' if bank.area else 'height'}",
         "corners": f"triangles {_CORNERS[bank.corners]}",
         "power": "powers" if bank.power == 2 else "magnitudes",
         "divided": f"energies {'' if bank.divided else 'not '}divided by the points of the Fourier transform",
-        "floor": f"energies of at least {bank.floor:.4g}" if bank.floor else "energies without a floor",
+        "floor": floor,
         "added": f"energies plus {bank.added:.4g}" if bank.added else "energies without an addend",
+        "log": _LOGARITHM_WORDS[bank.log],
     }

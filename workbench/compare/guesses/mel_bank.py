@@ -1,17 +1,23 @@
-"""A log-mel filter bank with any choices: it computes what ports do, also what `workbench.audio.fbank` does not."""
+"""A log-mel filter bank with any choices: it computes what ports do, also what `workbench.audio.fbank` does not.
+
+The scales of frequency are in `workbench.compare.guesses.frequency_scales`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from workbench.audio.constants import INT16_SCALE, MEL_LOW_HZ, PREEMPHASIS, SAMPLE_RATE
+from workbench.compare.guesses.frequency_scales import hertz_of, units_of_hertz
 from workbench.compare.guesses.guess import Rows
 
 SHIFT, LENGTH, POINTS = 160, 400, 512  # samples
 FLOOR = float(np.finfo(np.float32).eps)
+_LARGEST_EXPONENT = 700.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class Bank:
     divided: bool = False  # powers are divided by the points of the Fourier transform
     floor: float = FLOOR
     added: float = 0.0  # to each energy before the logarithm
+    log: str = "natural"  # one of `LOGARITHMS`
+    decades: float = 0.0  # below the loudest value that are kept; then `floor` is their end; 0 for all
 
     def __call__(self, samples: np.ndarray, rows: Rows, bands: int) -> np.ndarray:
         """Returns rows of the filter bank of samples with full scale 1."""
@@ -64,7 +72,26 @@ class Bank:
             self.mel, bands, self.points, self.low, self.high, self.straight, self.area, self.corners
         )
         energies = spectrum**self.power @ triangles / (self.points if self.divided else 1)
-        return np.asarray(np.log(np.maximum(energies, self.floor) + self.added))
+        factor, addend = LOGARITHMS[self.log]
+        return np.asarray(factor * np.log(np.maximum(energies, self.floor) + self.added) + addend)
+
+
+_LOG10 = 1 / math.log(10)
+LOGARITHMS = {
+    "natural": (1.0, 0.0),
+    "log10": (_LOG10, 0.0),
+    "dB": (10 * _LOG10, 0.0),
+    "log2": (1 / math.log(2), 0.0),
+    "whisper": (_LOG10 / 4, 1.0),  # (log10 + 4) / 4
+}
+"""Factor of the natural logarithm, and addend."""
+
+
+def energy_of(value: float, log: str) -> float:
+    """Returns the energy whose logarithm is a value; infinite if it is too large for a number."""
+    factor, addend = LOGARITHMS[log]
+    exponent = (value - addend) / factor
+    return math.exp(exponent) if exponent < _LARGEST_EXPONENT else math.inf
 
 
 LIBRARY = Bank(
@@ -94,6 +121,9 @@ SPEECH_FEATURES = Bank(
 )
 """What python_speech_features computes."""
 
+WHISPER = replace(LIBRARY, points=LENGTH, log="whisper", decades=8.0)
+"""What Whisper's front end computes; `floor` depends on the loudest value."""
+
 
 def _values_at(x: np.ndarray, places: np.ndarray, edges: str) -> np.ndarray:
     """Returns values at places that may lie beyond the ends."""
@@ -101,6 +131,8 @@ def _values_at(x: np.ndarray, places: np.ndarray, edges: str) -> np.ndarray:
     source_places = places
     if edges == "symmetric":
         source_places = np.where(places < 0, -1 - places, np.where(places > last, 2 * last + 1 - places, places))
+    elif edges == "reflect in front":
+        source_places = np.where(places < 0, -places, places)
     elif edges == "reflect":
         source_places = np.where(places < 0, -places, np.where(places > last, 2 * last - places, places))
     values = x[source_places.clip(0, last)].astype(np.float64)
@@ -126,16 +158,16 @@ def _triangles(
 ) -> np.ndarray:
     """Returns the weights [frequencies, bands]."""
     hertz = np.arange(points // 2 + 1) * SAMPLE_RATE / points
-    corners = np.linspace(_mel(np.array(low), mel), _mel(np.array(high), mel), bands + 2)
+    corners = np.linspace(units_of_hertz(np.array(low), mel), units_of_hertz(np.array(high), mel), bands + 2)
     frequencies = hertz[:, None]
     if corners_at != "exact":
-        bins = _hertz(corners, mel) / SAMPLE_RATE * (points + (corners_at == "next"))
+        bins = hertz_of(corners, mel) / SAMPLE_RATE * (points + (corners_at == "next"))
         corners = np.asarray(np.rint(bins) if corners_at == "nearest" else np.floor(bins.round(9)))
         frequencies = np.arange(len(hertz), dtype=np.float64)[:, None]
     elif straight:
-        corners = _hertz(corners, mel)
+        corners = hertz_of(corners, mel)
     else:
-        frequencies = _mel(frequencies, mel)
+        frequencies = units_of_hertz(frequencies, mel)
     left, middle, right = corners[:-2], corners[1:-1], corners[2:]
     with np.errstate(all="ignore"):  # corners in one bin
         rising, falling = (frequencies - left) / (middle - left), (right - frequencies) / (right - middle)
@@ -148,21 +180,6 @@ def _triangles(
         )
         triangles = np.where(is_rising, rising, np.where(is_falling, falling, 0.0))
     if area and corners_at == "exact":
-        ends = corners if straight else _hertz(corners, mel)
+        ends = corners if straight else hertz_of(corners, mel)
         triangles = triangles * 2 / (ends[2:] - ends[:-2])
     return np.asarray(triangles)
-
-
-_SLANEY_STEP = np.log(6.4) / 27  # Slaney's scale is straight up to 1000 Hz, 15 mel, and logarithmic from there
-
-
-def _mel(hertz: np.ndarray, kind: str) -> np.ndarray:
-    if kind == "htk":
-        return np.asarray(1127 * np.log1p(hertz / 700))
-    return np.where(hertz < 1000, 3 * hertz / 200, 15 + np.log(np.maximum(hertz, 1000) / 1000) / _SLANEY_STEP)
-
-
-def _hertz(mel: np.ndarray, kind: str) -> np.ndarray:
-    if kind == "htk":
-        return np.asarray(700 * np.expm1(mel / 1127))
-    return np.where(mel < 15, 200 * mel / 3, 1000 * np.exp(_SLANEY_STEP * (mel - 15)))

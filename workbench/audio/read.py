@@ -88,15 +88,39 @@ def read(source: Source) -> Recording:
     Averages the channels. Scales integer samples to full scale 1 by their type; takes floats unchanged. Raises
     `BadInput`, naming the file, if the source holds no usable audio, or if its channels cancel each other.
     """
-    if isinstance(source, (str, os.PathLike)):
-        path = Path(check_path(source))
-        decoded, name = _decode_file(path), path.name or str(path)
-    else:
-        decoded, name = _decode_array(source), "the array"
+    decoded, name = _decode(source)
     try:
         return _finish(decoded, name)
     finally:
         decoded.close()
+
+
+def read_as_recorded(source: Source) -> tuple[np.ndarray, int]:
+    """Returns the samples of a recording at its own rate, float32 [n, channels], and that rate in Hz; errors as `read`.
+
+    Nothing is averaged or resampled. Raises `BadInput` if it is longer than `read` takes.
+    """
+    decoded, name = _decode(source)
+    try:
+        longest, blocks, count = _longest_minutes() * 60 * decoded.rate, list[np.ndarray](), 0
+        for block in decoded.blocks:
+            blocks.append(block)
+            count += len(block)
+            if count > longest:
+                raise BadInput(f"{name} is longer than {longest / decoded.rate / 60:g} minutes")
+        if not count:
+            raise no_samples_error(name)
+        return np.concatenate(blocks), decoded.rate
+    finally:
+        decoded.close()
+
+
+def _decode(source: Source) -> tuple[_Decoded, str]:
+    """Returns the blocks of a source, and its name in messages."""
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(check_path(source))
+        return _decode_file(path), path.name or str(path)
+    return _decode_array(source), "the array"
 
 
 def samples_to_int16(samples: np.ndarray) -> np.ndarray:

@@ -28,6 +28,7 @@ from workbench.compare.guesses.filter_bank import filter_banks
 from workbench.compare.guesses.functions import activations, caps, functions, gates
 from workbench.compare.guesses.guess import FILTER_BANK, Guess, Hint, Scene, remainder_clause, remaining, units_of
 from workbench.compare.guesses.heads import fused
+from workbench.compare.guesses.heard import other_sounds
 from workbench.compare.guesses.linear import LinearLayers, linear
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
@@ -68,6 +69,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     cmvn,
     stacking,
     filter_banks,
+    other_sounds,
     cif,
     functions,
     caps,
@@ -93,7 +95,9 @@ def explain(scene: Scene, error: float) -> Hint | None:
     """Returns the first explanation that predicts the candidate as closely as the scene requires; None without one."""
     if scene.candidate.ndim < 1 or not scene.candidate.size:
         return None
-    families = _FAMILIES if scene.reference.shape == scene.candidate.shape else (filter_banks, stacking, cif)
+    families = (
+        _FAMILIES if scene.reference.shape == scene.candidate.shape else (filter_banks, other_sounds, stacking, cif)
+    )
     if "c" in (scene.reference.dtype.kind, scene.candidate.dtype.kind):
         return None
     with np.errstate(all="ignore"):  # of numbers too large for a guess, which then does not fit
@@ -137,6 +141,7 @@ def with_hints(
     candidate: Trace,
     sound: Callable[[], np.ndarray | None] | None = None,
     layers: LinearLayers | None = None,
+    recorded: Callable[[], tuple[np.ndarray, int] | None] | None = None,
 ) -> Comparison:
     """Returns the comparison with an explanation of its first bad stage, if there is one.
 
@@ -147,6 +152,7 @@ def with_hints(
         noise: the report on the same traces; it says what rounding explains, and it may find an earlier stage.
         sound: returns the samples that both sides heard, mono with full scale 1 at 16 kHz, if they are known.
         layers: returns linear layers of the reference.
+        recorded: returns the samples [n, channels] of the sound at its own rate, and that rate in Hz, if it is known.
     """
     bugs = {each.stage for each in noise.bugs} if noise else set[str]()
     noise_stages = noise.noise if noise else frozenset[str]()
@@ -159,7 +165,8 @@ def with_hints(
         return comparison
     reference = cut_like(reference, candidate)
     changed = {
-        each.stage: _hinted(each, comparison, noise, reference, candidate, sound, layers) for each in explained_stages
+        each.stage: _hinted(each, comparison, noise, reference, candidate, sound, layers, recorded)
+        for each in explained_stages
     }
     return replace(comparison, stages=tuple(changed.get(each.stage, each) for each in comparison.stages))
 
@@ -172,6 +179,7 @@ def _hinted(
     candidate: Trace,
     sound: Callable[[], np.ndarray | None] | None,
     layers: LinearLayers | None,
+    recorded: Callable[[], tuple[np.ndarray, int] | None] | None,
 ) -> StageComparison:
     samples = sound() if sound and each.stage == FILTER_BANK else None
     allowed = _allowed(each, comparison, noise)
@@ -205,6 +213,7 @@ def _hinted(
         inputs_of=comparison.inputs,
         layers=layers,
         samples=samples,
+        recorded=recorded() if recorded and samples is not None else None,
     )
     new_hint = explain(scene, each.numbers.relative_l2 if each.numbers else math.inf)
     if new_hint is None:

@@ -70,6 +70,7 @@ class Scene:
     lacking: tuple[str, ...] = ()  # stages of numbers that the candidate does not have
     roundoff: float = 2.0**-24  # unit roundoff of the arithmetic that is expected
     samples: np.ndarray | None = None  # of the sound, mono with full scale 1 at 16 kHz, if it is known
+    recorded: tuple[np.ndarray, int] | None = None  # samples [n, channels] of the sound at its own rate, and that rate
     layers: LinearLayers | None = None  # the reference's linear layers, if they can be read
     inputs_of: str | None = None  # "reference" or "candidate", if both sides computed the stage from that side's inputs
 

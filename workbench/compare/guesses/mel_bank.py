@@ -75,6 +75,11 @@ class Bank:
         factor, addend = LOGARITHMS[self.log]
         return np.asarray(factor * np.log(np.maximum(energies, self.floor) + self.added) + addend)
 
+    def centres(self, bands: int) -> np.ndarray:
+        """Returns the frequencies [bands] in Hz where the triangles are highest."""
+        low, high = units_of_hertz(np.array(self.low), self.mel), units_of_hertz(np.array(self.high), self.mel)
+        return hertz_of(np.linspace(low, high, bands + 2)[1:-1], self.mel)
+
 
 _LOG10 = 1 / math.log(10)
 LOGARITHMS = {

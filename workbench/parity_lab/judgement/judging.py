@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from workbench.artifacts.linear_layers import CheckpointLayers
-from workbench.audio.read import read
+from workbench.audio.read import read, read_as_recorded
 from workbench.compare.compare import compare
 from workbench.compare.comparison import REQUESTED
 from workbench.compare.explain import with_hints
@@ -76,7 +76,9 @@ class Judge:
                 noise, measurements = self._noise(sources, exact, candidate)
             except BadInput as error:
                 no_noise = str(error)
-        comparison = with_hints(comparison, noise, reference_trace, candidate_trace, self._samples, self.layers)
+        comparison = with_hints(
+            comparison, noise, reference_trace, candidate_trace, self._samples, self.layers, self._recorded
+        )
         verdict = judge(comparison, noise)
         cut = cut_like(reference_trace, candidate_trace)
         return Outcome(
@@ -112,6 +114,13 @@ class Judge:
         """
         try:
             return None if self.sound is None else read(self.sound).samples
+        except BadInput:
+            return None
+
+    def _recorded(self) -> tuple[np.ndarray, int] | None:
+        """Returns the samples [n, channels] of the sound at its own rate, and that rate; None if it is gone by now."""
+        try:
+            return None if self.sound is None else read_as_recorded(self.sound)
         except BadInput:
             return None
 

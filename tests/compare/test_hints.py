@@ -42,6 +42,11 @@ X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
             "the same number of values is laid out in another shape; after this change they diff",
         ),
         (X.T + 9, "as if the candidate is transposed, but after this change the numbers differ too"),
+        (
+            X[None] + 9,
+            "the candidate has a dimension of 1 more, such as a batch; squeeze = true in a mapping file makes this "
+            "change; the numbers then differ by 7.6e+02 %",
+        ),
         (np.ones((5, 3)), "the shapes are 6×4 and 5×3: 6 and 5 along axis 0, 4 and 3 along axis 1"),
         (np.ones((2, 5, 3)), "the reference has 2 dimensions, the candidate 3"),
         (np.array(1.0), "the shapes are 6×4 and a scalar"),
@@ -147,6 +152,31 @@ def test_verdict_names_the_rules_for_all_layouts() -> None:
     sentence = judge(compare(Trace(reference, {}), Trace(candidate, {}))).sentence
     assert "transpose = true in a mapping file makes this change. Rules for other stages: squeeze = true" in sentence
     assert "squeeze = true (encoder.layers.1, encoder.layers.2 and 3 more)." in sentence
+
+
+def test_rules_for_other_layouts_follow_a_fault_of_the_numbers() -> None:
+    names = [f"encoder.layers.{n}" for n in range(4)]
+    batch = np.stack([0 * X, X])
+    candidate = {"frontend.features": 2 * X, **dict.fromkeys(names, batch), "encoder.layers.2": batch + 9}
+    reference = {"frontend.features": X, **dict.fromkeys(names, X)}
+    sentence = judge(compare(Trace(reference, {}), Trace(candidate, {}))).sentence
+    assert sentence.startswith("frontend.features is the first stage beyond tolerance f32: relative L2 1, ")
+    # The numbers of layer 2 show no layout, but its shapes are those of the other layers.
+    assert (
+        "Rules for other stages: shape = [-1, 4] with rows = [6, 12] (encoder.layers.0, encoder.layers.1 and 2 mo"
+        in (sentence)
+    )
+
+
+def test_rule_for_a_batch_keeps_the_only_row_of_a_step() -> None:
+    assert explain_shape(X[:1], X[None, :1])[1] == "shape = [1, 4]"
+    assert explain_shape(X[:1], 9 - X[None, :1])[1] == "shape = [1, 4]"
+
+
+def test_same_values_in_another_shape_do_not_hide_the_simpler_rule() -> None:
+    values = np.random.default_rng(1).standard_normal((35, 39)).astype(np.float32)
+    for factor in np.linspace(0.6, 1.4, 9, dtype=np.float32):
+        assert explain_shape(values, factor * values[None])[1] == "squeeze = true"
 
 
 def test_tokens_of_a_batch_are_a_layout() -> None:

@@ -269,3 +269,17 @@ def test_growth_of_rounding_is_not_named_beside_another_shape_or_other_tokens() 
     ids = {**noisy, "tokens": np.append(noisy["tokens"], 1)}
     sentence = judge(compare(computed(), Trace(ids, {}))).sentence
     assert sentence.startswith("tokens is the first stage beyond") and "grows most" not in sentence
+
+
+def test_candidate_without_a_precision_is_told_of_coarser_arithmetic() -> None:
+    bare = {key: value for key, value in META.items() if key != "dtype"}
+    coarse = Trace(dict(computed("bfloat16")), bare)
+    verdict = judge(compare(computed(), coarse))
+    assert not verdict.within and "But its arrays are within tolerance " in verdict.sentence
+    assert "bfloat16, float16 or 8 bits, as some do by default, name its precision (--precision b" in verdict.sentence
+    for candidate, tolerances in (
+        (Trace(dict(computed("bfloat16")), bare | {"dtype": "float32"}), None),  # it names its precision
+        (coarse, Tolerances(PRESETS["f32"])),  # the tolerance was asked for
+        (Trace(dict(computed(faults={"encoder.layers.0": FAULTS["rows one late"]})), bare), None),
+    ):
+        assert "name its precision" not in judge(compare(computed(), candidate, tolerances)).sentence

@@ -31,6 +31,7 @@ _MAX_AXES = 5  # of an array whose axes may be in another order
 _MAX_ITEMS = 64  # of a batch that are compared with the reference
 _AMBIGUOUS = 0.5  # a place fits only if its error is at most this share of that at any other place
 _PLAIN = 0.01  # relative L2 at which a place fits whatever the others are
+_CLEARLY_LESS = 0.999  # the same values in another shape may differ in the last digit of a sum
 
 
 class Guess(NamedTuple):
@@ -42,6 +43,7 @@ class Guess(NamedTuple):
     error_limit: float = _UNRELATED  # relative L2 above which they have nothing in common
     rule: str = ""  # what makes the change in a mapping file
     advice: str = ""  # how to make it with a rule, if its reader has to know that this is right
+    is_certain: bool = False  # whether no other change can give this shape, whatever the numbers are
 
 
 def shapes(reference: np.ndarray, candidate: np.ndarray) -> str:
@@ -55,14 +57,14 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> tuple[str, st
     """
     clause = f"the shapes are {shapes(reference, candidate)}"
     best: tuple[float, Guess] | None = None
-    first_guess = ""
+    first_guess: Guess | None = None
     errors_of_places = list[float]()
     for guess in _guesses(reference, candidate):
         is_place = guess.error_limit == _UNRELATED_ROWS
-        first_guess = first_guess or ("" if is_place else guess.words)
+        first_guess = first_guess or (None if is_place else guess)
         error = _error(guess.reference, guess.candidate) if guess.reference.size else math.inf
         errors_of_places += [error] * is_place
-        if error <= guess.error_limit and (best is None or error < best[0]):
+        if error <= guess.error_limit and (best is None or error < _CLEARLY_LESS * best[0]):
             best = error, guess
     if best and best[1].error_limit == _UNRELATED_ROWS and _is_ambiguous(best[0], errors_of_places):
         best = None
@@ -71,8 +73,16 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> tuple[str, st
         change = guess.rule or guess.advice
         advice = f"; {change} in a mapping file makes this change" if change else ""
         return f"{clause}: {guess.words}; after this change they differ by {_percent(error)}{advice}", guess.rule
+    if first_guess and first_guess.is_certain:
+        error = _error(first_guess.reference, first_guess.candidate)
+        remainder = f"by {_percent(error)}" if math.isfinite(error) else "too, and some are not finite"
+        return (
+            f"{clause}: {first_guess.words}; {first_guess.rule} in a mapping file makes this change; the numbers then "
+            f"differ {remainder}",
+            first_guess.rule,
+        )
     if first_guess:
-        return f"{clause}, as if {first_guess}, but after this change the numbers differ too", ""
+        return f"{clause}, as if {first_guess.words}, but after this change the numbers differ too", ""
     if reference.ndim != candidate.ndim:
         return f"{clause}: the reference has {reference.ndim} dimensions, the candidate {candidate.ndim}", ""
     axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
@@ -192,7 +202,8 @@ def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
                 f"the {side} has a dimension of 1 more, such as a batch",
                 reference_values,
                 candidate_values,
-                rule="squeeze = true" if side == "candidate" else "",
+                rule=_rule_without_batch(reference, candidate) if side == "candidate" else "",
+                is_certain=side == "candidate",
             )
         elif reference_values.shape == candidate_values.shape[::-1]:
             rule = "transpose = true with squeeze = true" if candidate.ndim > reference.ndim else ""
@@ -215,6 +226,11 @@ def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
             np.ascontiguousarray(candidate).reshape(-1),
             rule=f"shape = {list(reference.shape)}",
         )
+
+
+def _rule_without_batch(reference: np.ndarray, candidate: np.ndarray) -> str:
+    """Returns the rule that drops axes of length 1, but not those of the reference, such as that of a single row."""
+    return "squeeze = true" if candidate.squeeze().shape == reference.shape else f"shape = {list(reference.shape)}"
 
 
 def _other_axes(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from workbench.compare.advice import coarser_arithmetic, names_of, other_layouts
 from workbench.compare.comparison import REQUESTED, Comparison
 from workbench.compare.guesses.guess import Hint
 from workbench.compare.noise.report import REFERENCE, NoiseReport, side_of
 from workbench.compare.stage import StageComparison
 from workbench.compare.tokens.logits import Choice
 from workbench.compare.tokens.steps import about_steps
-from workbench.core.phrases import as_sentence, counted, enumerated
+from workbench.core.phrases import as_sentence, counted
 from workbench.trace.step_names import pass_of
 
 Evidence = Literal["tolerance", "float64", "tolerance and float64"]
@@ -150,9 +151,10 @@ def _opening(comparison: Comparison, noise: NoiseReport | None, findings: _Findi
     else:
         yield _headline(comparison, first)
         yield from _hint(first)
-        yield from _other_layouts(comparison, first)
+        yield from other_layouts(comparison, first)
         if noise and not (first and first.rule):
             yield as_sentence(noise.sentence + (", so no stage is at fault" if first and not findings.faulty else ""))
+        yield from coarser_arithmetic(comparison, first)
         yield from _beyond_count(comparison)
     yield from _growth(comparison, first, findings.largest)
 
@@ -183,12 +185,7 @@ def _independent_faults(faulty: list[StageComparison]) -> list[StageComparison]:
 
 def _names_with_verb(stages: list[str], limit: int = 4) -> str:
     """Returns the names of some stages, the number of the others, and "is" or "are"."""
-    return f"{_names(stages, limit)} {'is' if len(stages) == 1 else 'are'}"
-
-
-def _names(stages: list[str], limit: int = 8) -> str:
-    """Returns the names of some stages, and the number of the others."""
-    return enumerated(stages if len(stages) <= limit else [*stages[: limit - 1], f"{len(stages) - limit + 1} more"])
+    return f"{names_of(stages, limit)} {'is' if len(stages) == 1 else 'are'}"
 
 
 def _step(stage: StageComparison) -> str:
@@ -287,19 +284,7 @@ def _beyond_count(comparison: Comparison) -> list[str]:
     if not comparison.isolated:
         return [f"{sentence}."]
     hints = [f"{each.stage}: {each.explanation.sentence}." for each in failing[1:] if each.explanation]
-    return [f"{sentence}: {_names([each.stage for each in failing])}.", *hints]
-
-
-def _other_layouts(comparison: Comparison, first: StageComparison | None) -> list[str]:
-    """Returns the rules that change the layouts of the other stages, if only a layout is wrong at the first."""
-    if first is None or not first.rule:
-        return []
-    stages: dict[str, list[str]] = {}
-    for each in comparison.stages:
-        if each.rule and each is not first:
-            stages.setdefault(each.rule, []).append(each.stage)
-    rules = [f"{rule} ({_names(names, 3)})" for rule, names in stages.items()]
-    return [f"Rules for other stages: {'; '.join(rules)}."] if rules else []
+    return [f"{sentence}: {names_of([each.stage for each in failing])}.", *hints]
 
 
 def _excess_clause(stage: StageComparison) -> str:

@@ -122,7 +122,11 @@ def test_traces_of_different_inputs_are_refused_without_force() -> None:
     assert str(caught.value) == f"{message}; expected two traces of one input, or --force to compare them anyway"
     assert compare(computed(), other_input(computed()), force=True).warnings == (message,)
     silent = Trace(computed(), {})
-    assert compare(computed(), silent).warnings[0].startswith("one of the traces does not say what input")
+    assert compare(computed(), silent).warnings[0] == (
+        "the candidate does not say what input it was computed on; if it is the reference's, input_digest = "
+        '"a1b2" under [meta] of a mapping file says so'
+    )
+    assert compare(silent, computed()).warnings[0].startswith("the reference does not say what input")
     assert compare(silent, silent).warnings[0].startswith("neither trace says what input")
 
 

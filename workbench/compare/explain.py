@@ -32,6 +32,7 @@ from workbench.compare.guesses.heard import other_sounds
 from workbench.compare.guesses.linear import LinearLayers, linear
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
+from workbench.compare.guesses.other_sound import FRONT_END, of_another_recording
 from workbench.compare.guesses.positions import positions
 from workbench.compare.guesses.products import products
 from workbench.compare.guesses.rotary import rotary
@@ -165,7 +166,9 @@ def with_hints(
         return comparison
     reference = cut_like(reference, candidate)
     changed = {
-        each.stage: _hinted(each, comparison, noise, reference, candidate, sound, layers, recorded)
+        each.stage: _with_other_input(
+            _hinted(each, comparison, noise, reference, candidate, sound, layers, recorded), reference, candidate
+        )
         for each in explained_stages
     }
     return replace(comparison, stages=tuple(changed.get(each.stage, each) for each in comparison.stages))
@@ -222,6 +225,25 @@ def _hinted(
         mismatch = f"the shapes are {shapes(scene.reference, scene.candidate)}: {new_hint.sentence}"
         return replace(each, mismatch=mismatch, explanation=new_hint)
     return replace(each, hint=new_hint.sentence, explanation=new_hint)
+
+
+def _with_other_input(each: StageComparison, reference: Trace, candidate: Trace) -> StageComparison:
+    """Returns a stage that nothing explains, with the clause that the candidate may have had another input.
+
+    A candidate that says what its input was has been checked before.
+    """
+    if each.explanation or each.rule or candidate.meta.get("input_digest"):
+        return each
+    clause = None
+    if each.stage in FRONT_END:
+        clause = of_another_recording(reference[each.stage], candidate[each.stage])
+        if clause and not each.mismatch:
+            return replace(each, hint=clause)
+    elif each.mismatch and len(each.shapes[0]) == 2 and each.shapes[0][1:] == each.shapes[1][1:]:
+        clause = "a dump of another recording would differ so"
+    if not clause or not each.mismatch or clause in each.mismatch:
+        return each
+    return replace(each, mismatch=f"{each.mismatch}; {clause}")
 
 
 def _allowed(each: StageComparison, comparison: Comparison, noise: NoiseReport | None) -> float:

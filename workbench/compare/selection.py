@@ -127,9 +127,15 @@ def _plain(name: str) -> str:
 
 def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:
     digests = [trace.meta.get("input_digest") for trace in (reference, candidate)]
+    if digests == [None, None]:
+        return ["neither trace says what input it was computed on (input_digest)"]
     if None in digests:
-        subject = "neither trace says" if digests == [None, None] else "one of the traces does not say"
-        return [f"{subject} what input it was computed on (input_digest)"]
+        silent_side, other_side = ("reference", "candidate") if digests[0] is None else ("candidate", "reference")
+        digest = next(str(each) for each in digests if each is not None)
+        return [
+            f"the {silent_side} does not say what input it was computed on; if it is the {other_side}'s, "
+            f'input_digest = "{digest:.80}" under [meta] of a mapping file says so'
+        ]
     if digests[0] == digests[1]:
         return []
     digest_texts = [f"{each!s:.32}" if str(each).isprintable() else f"{each!r:.32}" for each in digests]

@@ -53,6 +53,15 @@ def test_all_candidates_within_tolerance_exit_0(capsys: Capture, fakes: Registry
     assert not any("!" in line for line in table)
 
 
+def test_unexplained_layer_comes_with_the_advice_to_look_inside(capsys: Capture, fakes: Registry) -> None:
+    advice = "workbench: gguf: --narrow also compares what is inside encoder.layers.3, and may find the cause there"
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: x + np.sin(np.arange(x.size)).reshape(x.shape)}
+    assert run(capsys, "--candidates", "gguf")[2] == [advice]
+    assert advice not in run(capsys, "--candidates", "gguf", "--narrow")[2]
+    fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}  # the verdict names the factor
+    assert run(capsys, "--candidates", "gguf")[2] == []
+
+
 def test_candidate_beyond_tolerance_exits_1(capsys: Capture, fakes: Registry) -> None:
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
     status, out, _ = run(capsys, "--candidates", "gguf,vllm", "--stages", "encoder.*")

@@ -245,7 +245,7 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 
 def _parity(parsed: argparse.Namespace) -> int:
-    from workbench.cli.parity import lines, parity_options, write_files
+    from workbench.cli.parity import lines, narrow_advice, parity_options, write_files
     from workbench.cli.parity_inputs import lines as lines_of_inputs
     from workbench.cli.parity_inputs import parity_on_inputs, several_asked
     from workbench.compare import read_mapping
@@ -289,6 +289,8 @@ def _parity(parsed: argparse.Namespace) -> int:
         for outcome in run.outcomes:
             for warning in outcome.comparison.warnings if outcome.comparison else [outcome.reason]:
                 _say(f"workbench: {outcome.name}: {warning}")
+            for advice in [] if parsed.narrow or parsed.isolated else narrow_advice(outcome):
+                _say(f"workbench: {outcome.name}: {advice}")
         worse = regressions(baseline, run.to_dict(), parsed.worse_by) if baseline else None
         write_files(run, worse, parsed.report, parsed.junit, parsed.summary)
         for line in lines(run, worse, parsed.json):

@@ -14,7 +14,8 @@ from workbench.compare.stage import StageComparison
 from workbench.compare.tokens.steps import step_numbers
 from workbench.parity_lab import ParityOptions, write_page
 from workbench.parity_lab.judgement.baseline import Regression
-from workbench.parity_lab.outcome import ParityRun
+from workbench.parity_lab.judgement.narrow import layer_in_error
+from workbench.parity_lab.outcome import Outcome, ParityRun
 from workbench.parity_lab.report.junit import write_junit
 from workbench.parity_lab.report.summary import write_summary
 from workbench.trace.mapping import StageMapping
@@ -92,6 +93,17 @@ def _worst_of_steps(stages: dict[str, StageComparison]) -> dict[str, StageCompar
 
 def _badness(each: StageComparison) -> tuple[bool, float]:
     return not each.passes, each.numbers.relative_l2 if each.numbers else 0.0
+
+
+def narrow_advice(outcome: Outcome) -> list[str]:
+    """Returns the advice to look inside the first layer in error, if nothing explains it yet."""
+    verdict, comparison = outcome.verdict, outcome.comparison
+    layer = layer_in_error(outcome)
+    if layer is None or verdict is None or comparison is None or verdict.explanation or verdict.faulty_stage is None:
+        return []
+    if comparison[verdict.faulty_stage].mismatch:
+        return []
+    return [f"--narrow also compares what is inside {layer}, and may find the cause there"]
 
 
 def parity_options(parsed: argparse.Namespace, mapping: StageMapping | None) -> ParityOptions:

@@ -21,7 +21,7 @@ import numpy as np
 from workbench.compare.guesses.attention import weights
 from workbench.compare.guesses.cif import CIF_STAGES, cif
 from workbench.compare.guesses.codebooks import codebooks
-from workbench.compare.guesses.context import context
+from workbench.compare.guesses.context import context, projected
 from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.dither import dither
 from workbench.compare.guesses.filter_bank import filter_banks
@@ -81,6 +81,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     scales,
     norm_weights,
     linear,
+    projected,
     channel_scales,
     lambda scene: chain(extra_norms(scene), row_scales(scene)),  # a norm nearly undoes a factor of a few rows
     addends,

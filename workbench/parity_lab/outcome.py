@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from workbench.compare.advice import names_of
 from workbench.compare.comparison import Comparison
 from workbench.compare.noise.consistency import Measurement
 from workbench.compare.noise.report import NoiseReport
@@ -23,6 +24,8 @@ from workbench.trace.trace import Trace
 FORMAT = 1  # version of the JSON; it increases when a key changes its meaning
 MAX_VERDICT_CHARACTERS = 160  # most characters of a verdict in a notebook
 EXIT_WITHIN, EXIT_BEYOND = 0, 1  # exit status, besides those of `BadInput` and `Unavailable`
+
+_MAX_MISSING = 7  # stages that a port could write, in a sentence
 
 Status = Literal["within", "beyond", "unavailable", "unusable"]
 
@@ -120,6 +123,7 @@ class LayerOutcome:
     layer: str
     outcome: Outcome  # of the stages inside the layer, and of the layer's own stage
     seconds: float  # of loading and tracing again
+    is_same: bool = False  # whether the first stage in error of a trace file stays the same; only its hint may be new
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -128,8 +132,20 @@ class LayerOutcome:
             return (f"Inside {self.layer} nothing is compared: {self.outcome.reason}.",)
         if self.outcome.status == "within":
             return (f"Inside {self.layer} every stage is within tolerance.",)
+        if self.is_same:
+            hint = self.outcome.verdict.explanation
+            return (f"Beside what is inside {self.layer}: {hint.sentence}.",) if hint else self._missing_stages()
         first, *other_sentences = self.outcome.verdict.sentences
-        return (f"Inside {self.layer}: {first}", *other_sentences)
+        return (f"Inside {self.layer}: {first}", *other_sentences, *self._missing_stages())
+
+    def _missing_stages(self) -> tuple[str, ...]:
+        """Returns which stages a port could write to be inspected further, if nothing explains the error."""
+        comparison, verdict = self.outcome.comparison, self.outcome.verdict
+        if comparison is None or verdict is None or verdict.explanation or not comparison.only_reference:
+            return ()
+        first, *others = comparison.only_reference
+        names = [first, *(each.removeprefix(self.layer) for each in others)]
+        return (f"To look further, write these stages too: {names_of(names, _MAX_MISSING)}.",)
 
 
 def exit_status(statuses: Iterable[str]) -> int:

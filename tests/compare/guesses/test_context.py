@@ -12,6 +12,7 @@ from tests.compare.test_explain import OTHER
 from tests.support.layers import softmax, turned
 from workbench.compare.explain import explain
 from workbench.compare.guesses.guess import Hint, Scene
+from workbench.compare.guesses.linear import Linear
 from workbench.compare.guesses.rounding import rounded_to_bfloat16
 
 LAYER = "llm.layers.1.attention."
@@ -108,6 +109,25 @@ def test_attention_fault_is_named_from_the_context(wrong: Any, sentence: str) ->
     else:
         assert hint is not None and hint.kind == "attention" and hint.sentence.startswith(sentence)
         assert hint.remaining < 1e-5
+
+
+@pytest.mark.parametrize("stage", ["", "output"])
+@pytest.mark.parametrize("wrong, sentence", [FAULTS[n] for n in (1, 2, 5, 6, 7, 10, 12)])
+def test_attention_fault_is_named_behind_its_output_projection(stage: str, wrong: Any, sentence: str) -> None:
+    layer = Linear(DRAW.standard_normal((12, HEADS * WIDTH)), DRAW.standard_normal(12))
+    right, faulty = (weighted(TURNED, **choices)[1] for choices in ({}, wrong))
+    reference = {f"{LAYER}{name}": each.astype(np.float32) for name, each in (TURNED | {"context": right}).items()}
+    name = f"{LAYER}{stage}".removesuffix(".")
+
+    def hint(layers: Any, seen: Mapping[str, np.ndarray]) -> Hint | None:
+        shown = [layer(each).astype(np.float32) for each in (right, faulty)]
+        return explain(Scene(name, *shown, 1e-5, reference, seen, tuple(seen), layers=layers), 1.0)
+
+    found = hint(lambda stages: {f"{LAYER}output": layer}, {})
+    assert found is not None and found.kind == "attention" and found.sentence.startswith(sentence)
+    assert hint(None, {}) is None and hint(lambda stages: {}, {}) is None
+    # A context that the candidate shows is right: then the fault is behind it.
+    assert hint(lambda stages: {f"{LAYER}output": layer}, {f"{LAYER}context": right}) is None
 
 
 @pytest.mark.parametrize(

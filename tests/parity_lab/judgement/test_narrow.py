@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -121,6 +122,26 @@ def test_rules_for_other_stages_are_ignored_inside_a_layer(fakes: FakeRegistry) 
 def test_narrowing_an_isolated_run_is_refused(fakes: FakeRegistry) -> None:
     with pytest.raises(BadInput, match="expected narrow or isolated, not both"):
         parity(fakes, "gguf", isolated=True)
+
+
+def test_dump_is_explained_by_the_inner_stages_of_the_reference(registry: Registry, tmp_path: Path) -> None:
+    """The dump lacks the input of the memory block; the reference shows it, once that layer is traced in detail."""
+    layer = "encoder.layers.1"
+    with registry.open("demo/sensevoice") as session:
+        trace = session.trace(SAMPLE, stages=f"encoder.*,logits,{layer}.attention.value")
+    arrays = {name.replace("/", "."): array for name, array in trace.items()}
+    values = arrays.pop(f"{layer}.attention.value")
+    right = arrays[f"{layer}.fsmn"]
+    arrays[f"{layer}.fsmn"] = right - values.reshape(right.shape)
+    np.savez(tmp_path / "port.npz", **arrays)
+    arrays[f"{layer}.fsmn"] = right + np.sin(np.arange(right.size, dtype=np.float32)).reshape(right.shape)
+    np.savez(tmp_path / "other.npz", **arrays)
+    files = [str(tmp_path / name) for name in ("port.npz", "other.npz")]
+    with run_parity(registry, "demo/sensevoice", SAMPLE, candidates=files, exact=False, narrow=True) as run:
+        explained, other = run.outcomes
+        assert f"Beside what is inside {layer}: its input is not added to its convolution;" in explained.sentence
+        assert explained.sentence.count("is the first stage beyond") == 1 and explained.faulty_stage == f"{layer}.fsmn"
+        assert f"To look further, write these stages too: {layer}.input_norm, .attention.query, " in other.sentence
 
 
 def test_a_wrong_activation_of_one_layer_is_named(

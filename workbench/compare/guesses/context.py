@@ -23,6 +23,7 @@ from workbench.compare.guesses.attended import (
 )
 from workbench.compare.guesses.attention import division_clause
 from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, relative_l2, table
+from workbench.compare.guesses.linear import Linear
 from workbench.compare.guesses.rotations import BASES, LAYOUT_WORDS, LAYOUTS, SHIFTS, Complex, base_of
 from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
 
@@ -39,14 +40,34 @@ Tried = Iterator[tuple[str, Attention]]
 
 def context(scene: Scene) -> Iterator[Guess]:
     """Yields attention weights, or weights times values, of an attention with one fault."""
-    if scene.part not in ("context", "weights") or (pair := entering(scene, all_keys)) is None:
+    if scene.part in ("context", "weights"):
+        yield from _with_one_fault(scene, None)
+
+
+def projected(scene: Scene) -> Iterator[Guess]:
+    """Yields the same behind the output projection, whose weight is known, if the candidate shows no context."""
+    if scene.part == "attention":
+        scene = replace(scene, stage=f"{scene.stage}.output")
+    name = f"{scene.stage.removesuffix('output')}context"
+    if scene.layers is None or scene.part != "output" or name in scene.before or name not in scene.reference_stages:
+        return
+    if (layer := scene.layers([scene.stage]).get(scene.stage)) is None:
+        return
+    right = table(scene.reference_stages[name][scene.sample])
+    if right.shape[1] == layer.weight.shape[1] and is_close(layer(right), scene.pair[0], scene.allowed):
+        yield from _with_one_fault(scene, layer)
+
+
+def _with_one_fault(scene: Scene, projection: Linear | None) -> Iterator[Guess]:
+    if (pair := entering(scene, all_keys)) is None:
         return
     reference, right = pair
     (rows, heads, _), keys, as_weights = reference.q.shape, len(reference.k), scene.part == "weights"
-    shape = (heads, rows, keys) if as_weights else (rows, heads * reference.v.shape[2])
+    width = len(projection.weight) if projection else heads * reference.v.shape[2]
+    shape = (heads, rows, keys) if as_weights else (rows, width)
     if heads * rows * keys > _MAX_WEIGHTS or scene.reference.shape != shape:
         return  # too large, or the stages of another program, which have other heads than these
-    probe = _Probe(scene, heads, as_weights)
+    probe = _Probe(scene, heads, as_weights, projection)
     masks = (all_keys, earlier_keys) if rows == keys else (all_keys,)
     mask = next((each for each in masks if probe.fits_reference(replace(reference, mask=each))), None)
     if mask is None:
@@ -64,16 +85,17 @@ def context(scene: Scene) -> Iterator[Guess]:
     ):
         if probe.error(attention) <= 4 * scene.allowed:
             yield Guess("attention", words, partial(probe.computed, attention))
-    if not as_weights:
+    if not as_weights and projection is None:
         yield from _foreign(scene, right)
 
 
 class _Probe:
     """Computes an attention as the stage shows it, and its error in a few rows of a few heads."""
 
-    def __init__(self, scene: Scene, heads: int, as_weights: bool):
-        self._scene, self._as_weights, self._count = scene, as_weights, heads
-        self._heads = np.unique(np.linspace(0, heads - 1, _FEW_HEADS).round().astype(int))
+    def __init__(self, scene: Scene, heads: int, as_weights: bool, projection: Linear | None):
+        self._scene, self._as_weights, self._count, self._projection = scene, as_weights, heads, projection
+        tried_heads = heads if projection else _FEW_HEADS  # a projection mixes all heads
+        self._heads = np.unique(np.linspace(0, heads - 1, tried_heads).round().astype(int))
         rows = scene.candidate.shape[1 if as_weights else 0]
         self._rows = np.unique(np.linspace(0, rows - 1, _FEW_ROWS).round().astype(int))
         self._candidate = self._shown(scene.candidate)
@@ -81,7 +103,9 @@ class _Probe:
 
     def computed(self, attention: Attention, rows: Rows) -> np.ndarray:
         """Returns rows of the stage: those of queries, or heads of weights."""
-        return table(attention.weights(rows)) if self._as_weights else attention.context(rows)
+        if self._as_weights:
+            return table(attention.weights(rows))
+        return self._projection(attention.context(rows)) if self._projection else attention.context(rows)
 
     def error(self, attention: Attention) -> float:
         """Returns the relative L2 between the few values of an attention and those of the candidate."""
@@ -96,11 +120,15 @@ class _Probe:
     def _error(self, attention: Attention, values: np.ndarray) -> float:
         if self._as_weights:
             return relative_l2(attention.weights(self._heads)[:, self._rows].ravel(), values)
+        if self._projection:
+            return relative_l2(self.computed(attention, self._rows).ravel(), values)
         return relative_l2(attention.context(self._rows, self._heads).ravel(), values)
 
     def _shown(self, stage: np.ndarray) -> np.ndarray:
         if self._as_weights:
             return stage[self._heads][:, self._rows].ravel().astype(np.float64)
+        if self._projection:
+            return table(stage[self._rows]).ravel()
         heads = stage[self._rows].reshape(len(self._rows), self._count, -1)
         return heads[:, self._heads].ravel().astype(np.float64)
 

@@ -27,6 +27,11 @@ class Linear(NamedTuple):
     weight: np.ndarray  # [out, in]
     bias: np.ndarray | None = None
 
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Returns the products [rows, out] of rows [rows, in], in float64."""
+        product: np.ndarray = x @ np.asarray(self.weight, np.float64).T
+        return product if self.bias is None else product + np.asarray(self.bias, np.float64)
+
 
 LinearLayers = Callable[[Sequence[str]], Mapping[str, Linear]]
 """Returns the linear layer of the reference behind each stage, if it is known."""

@@ -4,7 +4,10 @@ Each layer costs one more load and one more pass of the reference, of float64, o
 needs it, and of each candidate that is wrong there. Only one layer of a candidate is inspected. If that layer belongs
 to a decoding step, the caches of all layers after that step are inspected too, because a wrong row of a cache often
 shows as an error only in a later layer. In a beam search, the caches of the step before are inspected as well, because
-they are reordered. This file knows no runtimes.
+they are reordered.
+
+A trace file of another program cannot be traced again. But it may hold some of the layer's inner stages, and the
+reference's inner stages may explain those that it holds. This file knows no runtimes.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from workbench.parity_lab.found import result_or_reason
 from workbench.parity_lab.judgement.clean_spread import CleanRuns, needs_clean
 from workbench.parity_lab.judgement.sources import Sources, TraceOrReason
 from workbench.parity_lab.outcome import Computed, LayerOutcome, Outcome
+from workbench.trace.chosen import ChosenStages
 from workbench.trace.step_names import beam_of, is_choice, step_and_stage
+from workbench.trace.trace import StageFilter
 
 
 class Compute(Protocol):
@@ -76,22 +81,27 @@ class LayerInspection:
     def narrowed(self, side: Side, outcome: Outcome, number: int) -> Outcome:
         """Returns the outcome of a candidate with the inner stages of its first layer in error.
 
-        The outcome stays unchanged if that stage is not in a layer, or if a side is a trace file, which cannot be
-        traced again.
+        The outcome stays unchanged if that stage is not in a layer, if the reference is a trace file, or if the
+        candidate is one whose stage is explained already or has another shape.
         """
         layer = layer_in_error(outcome)
-        if layer is None or side.path is not None or self._reference.path is not None:
+        if layer is None or self._reference.path is not None or (side.path is not None and not _is_open(outcome)):
             return outcome
         start = time.perf_counter()
         try:
-            candidate = self._trace_layer(side, f"candidate-{number}-{layer}", layer)
+            if side.path is None:
+                candidate = self._trace_layer(side, f"candidate-{number}-{layer}", layer)
+            else:
+                candidate = _part_of(outcome, layer)
             sources = self._sources_of(layer, candidate if needs_clean(side) else None)
             inner_outcome = self._judge(sources, candidate)
         except Cancelled:
             raise
         except WorkbenchError as error:
             inner_outcome = Outcome(outcome.name, "unusable", str(error))
-        return replace(outcome, inside=LayerOutcome(layer, inner_outcome, time.perf_counter() - start))
+        seconds = time.perf_counter() - start
+        is_same = side.path is not None and inner_outcome.faulty_stage == outcome.faulty_stage
+        return replace(outcome, inside=LayerOutcome(layer, inner_outcome, seconds, is_same))
 
     def _sources_of(self, layer: str, candidate: Computed | None) -> Sources:
         """Returns the traces that a candidate is compared with; pass None for a candidate without its own precision.
@@ -115,6 +125,21 @@ class LayerInspection:
     def _trace_layer(self, side: Side, file: str, layer: str) -> Computed:
         """Traces a layer of a side with its inner stages."""
         return self._compute(side, file, _globs(layer), decoding_steps=",".join(_steps(layer)))
+
+
+def _is_open(outcome: Outcome) -> bool:
+    """Returns whether the first stage in error could be compared, and nothing explains it."""
+    assert outcome.comparison and outcome.verdict and outcome.verdict.faulty_stage
+    return outcome.verdict.explanation is None and not outcome.comparison[outcome.verdict.faulty_stage].mismatch
+
+
+def _part_of(outcome: Outcome, layer: str) -> Computed:
+    """Returns the stages of a layer that a trace file holds."""
+    assert outcome.computed
+    trace, is_of_layer = outcome.computed.trace, StageFilter(",".join(_globs(layer)), is_recorded=True)
+    # Its precision was judged by all its stages.
+    meta = {"dtype": "float32", **trace.meta}
+    return replace(outcome.computed, trace=ChosenStages(trace, filter(is_of_layer, trace), meta))
 
 
 def _globs(layer: str) -> tuple[str, ...]:

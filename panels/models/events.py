@@ -34,7 +34,7 @@ class ModelsActions:
         if not self._is_opened_by(event):
             return gr.skip(), gr.skip(), gr.skip(), gr.update(active=False)
         minutes = gr.update(value=self._pool.idle_minutes)
-        return residents_html(self._pool), cards_html(self._pool.registry), minutes, gr.update(active=True)
+        return residents_html(self._pool), cards_html(self._pool), minutes, gr.update(active=True)
 
     def measure_files(self, event: gr.EventData) -> Iterator[Any]:
         """Yields the models with the sizes of their files as they are computed.
@@ -45,7 +45,7 @@ class ModelsActions:
         for card, runtime in _unmeasured(registry) if self._is_opened_by(event) else []:
             with suppress(WorkbenchError):  # the error appears when the model is opened
                 registry.measure(card, runtime)
-            yield cards_html(registry)
+            yield cards_html(self._pool)
         yield gr.skip()
 
     def refresh(self, log_name: str) -> tuple[Any, Any]:

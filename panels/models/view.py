@@ -29,13 +29,13 @@ TASKS = {
 
 
 def residents_html(pool: SessionPool) -> str:
-    """Returns the sessions in memory, each with a button that unloads it."""
+    """Returns the sessions in memory; for the owner, each with buttons that unload it and show its log."""
     residents = pool.residents()
     budget = f"of {size(pool.registry.memory_budget)} that models may use"
     if not residents:
         return render(VIEW, "nothing_loaded", budget)
     total = sum(each.memory_bytes for each in residents)
-    return render(VIEW, "residents", [_resident(each) for each in residents], total, budget)
+    return render(VIEW, "residents", [_resident(each) for each in residents], total, budget, not pool.guard.public)
 
 
 def _resident(each: Residency) -> tuple[Residency, ModelOnRuntime, str]:
@@ -63,15 +63,19 @@ def _minutes(idle: float) -> str:
     return f"{idle:.0f} s" if idle < 90 else f"{idle / 60:.0f} min"
 
 
-def cards_html(registry: Registry) -> str:
+def cards_html(pool: SessionPool) -> str:
     """Returns all cards as a table, which becomes a list on narrow screens."""
-    return render(VIEW, "cards", [_card(registry, card) for card in registry.cards()], registry.bad_cards())
+    registry = pool.registry
+    lines = [_card(registry, card, pool.guard.public) for card in registry.cards()]
+    return render(VIEW, "cards", lines, registry.bad_cards())
 
 
-def _card(registry: Registry, card: Card) -> tuple[Card, str, str, str, list[tuple[Any, ...]]]:
+def _card(registry: Registry, card: Card, public: bool) -> tuple[Card, str, str, str, list[tuple[Any, ...]]]:
     """Returns a card, what it does, what it knows, where it comes from, and how it runs on each runtime."""
     tasks = ", ".join(TASKS.get(task, task) for task in card.tasks)
     source = LOCAL_SOURCES.get(card.kind, f"{card.kind}: {card.place}")
+    if public and card.kind == "server":  # its address is for the owner
+        source = "another server"
     return card, tasks, vocabulary_note(card), source, [_runtime(registry, card, runtime) for runtime in RUNTIMES]
 
 

@@ -57,10 +57,12 @@ class Actions(RecordingActions):
         """Returns the models that can be chosen now, without changing the choice; why the others cannot; and the engine
         settings.
 
-        The settings of engines are shown if there can be an engine.
+        The settings of engines are shown to the owner, if there can be an engine.
         """
         listed = offers(self.pool.registry)
-        engines = any(each.cell.runtime == RUNTIME and each.possible and not each.elsewhere for each in listed)
+        engines = not self.pool.guard.public and any(
+            each.cell.runtime == RUNTIME and each.possible and not each.elsewhere for each in listed
+        )
         return (
             chooser_value(listed, chosen_in(chooser)),
             unavailable_html(listed),

@@ -17,17 +17,19 @@ from panels.models.endpoint import models_list
 from panels.models.view import cards_html, residents_html
 from panels.running.choices import ModelOnRuntime, options_for
 from panels.running.error_boundary import FAULT, with_error_boundary
+from panels.running.sessions import SessionPool
 from panels.transcribe.endpoint import transcripts
 from panels.transcribe.job import Row
 from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of
 from panels.widgets.markup import datum
 from panels.widgets.option_inputs import make_inputs, read_inputs, shown_options, visible_for
 from panels.widgets.samples import read_samples, reference_text, references
-from tests.support.fake_panels import tone
+from tests.support.fake_panels import FakeRegistry, tone
 from workbench.core.errors import BadInput
 from workbench.core.options import option_specs
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.registry.cards import BadCard
+from workbench.serving.admission.guard import Guard
 from workbench.session.values import Segment, Transcript
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,7 +207,7 @@ def test_export_contains_the_edited_segments() -> None:
 
 
 def test_model_cards_and_loaded_models_are_shown(pool: Any) -> None:
-    html = cards_html(pool.registry)
+    html = cards_html(pool)
     assert "Fake Paraformer" in html and "not downloaded yet" in html and html.count("<tr>") == 5
     assert "No model is loaded: 0 MB of 8.6 GB" in residents_html(pool)
     pool.session("fake/sense", "pytorch")
@@ -266,6 +268,13 @@ def test_unexpected_error_is_logged_and_shown_without_details(caplog: pytest.Log
     assert caught.value.message == FAULT and "secret" in caplog.text
 
 
+def test_visitors_of_a_public_page_get_no_buttons_that_are_for_its_owner() -> None:
+    with SessionPool(FakeRegistry(), guard=Guard("public")) as pool:  # type: ignore[arg-type]
+        pool.session("fake/sense", "pytorch")
+        html = residents_html(pool)
+        assert "fake/sense" in html and "<button" not in html
+
+
 def test_event_without_data_is_refused() -> None:
     for data in (None, {}, {"key": 3}):
         with pytest.raises(BadInput, match="no key"):
@@ -273,9 +282,9 @@ def test_event_without_data_is_refused() -> None:
 
 
 def test_models_tab_lists_each_unusable_card_with_its_reason(pool: Any) -> None:
-    assert "cannot be used" not in cards_html(pool.registry)
+    assert "cannot be used" not in cards_html(pool)
     pool.registry.bad = (BadCard("mine", "model 'mine' has <b>"), BadCard("", "the model list is not valid TOML"))
-    html = cards_html(pool.registry)
+    html = cards_html(pool)
     assert html.count("<li>model &#39;mine&#39; has &lt;b&gt;</li>") == 1 and "list is not valid TOML</li>" in html
     *_, last = models_list(pool.registry)
     assert last["id"] == "mine" and not any(state["ready"] for state in last["runtimes"].values())

@@ -160,7 +160,7 @@ def test_text_language_model_is_listed_but_not_offered_for_transcription(languag
     assert not any(offer.cell.model == "fake/text" for offer in offers(registry))
     with pytest.raises(BadInput, match="there is no 'fake/text'"):
         prepare(registry, ["a.wav"], ["fake/text|pytorch"], "", "basic", {})
-    html = cards_html(registry)
+    html = cards_html(language_pool)
     assert "Fake language model" in html and "writes text" in html and "transcribes speech" in html
     assert not any("causal_lm" in option.families for option in shown_options(registry))
 

@@ -40,6 +40,7 @@ from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
 from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.visitors import told
 from workbench.embeddings import ENCODINGS, Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
 from workbench.families import FAMILIES
 from workbench.session.values import Neighbours
@@ -175,7 +176,7 @@ class InjectActions:
                 session = self.pool.session(cell.model, cell.runtime, cell.quantization)
                 return session.neighbours(embedding.values), offer.title
             except WorkbenchError as error:
-                reasons.append(f"{offer.title}: {error}")
+                reasons.append(f"{offer.title}: {told(error)}")
         return None, "; ".join(reasons)
 
     # Embeddings from a recording.

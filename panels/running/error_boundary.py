@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
+from gradio.context import LocalContext
 
 from panels.running.call_status import note_refusal
 from panels.running.leaving import ends_with_its_event
@@ -35,11 +36,18 @@ def page_error(error: Exception) -> gr.Error:
         return error
     known = known_error(error)
     if isinstance(known, WorkbenchError):
+        known = _tell(known)
         note_refusal(known)
         # Gradio renders the message as HTML, and it may contain names that a user chose.
         return gr.Error(html.escape(str(known), quote=False), print_exception=False)
     log.error("an event of the page failed", exc_info=error)
     return gr.Error(FAULT, print_exception=False)
+
+
+def _tell(error: WorkbenchError) -> WorkbenchError:
+    """Returns an error as the visitors of the page in this context may read it."""
+    guard = getattr(LocalContext.blocks.get(None), "guard", None)
+    return error if guard is None else guard.told_error(error)
 
 
 def with_error_boundary(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,7 +60,7 @@ def with_error_boundary(function: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 with contextlib.closing(function(*args, **kwargs)) as values:
                     while True:
-                        with visited_by(visitor):  # each value may be computed in another thread
+                        with visited_by(visitor, _tell):  # each value may be computed in another thread
                             value = next(values, _END)
                         if value is _END:
                             return
@@ -65,7 +73,7 @@ def with_error_boundary(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            with visited_by(visitor_of_event()) as work, ends_with_its_event(work):
+            with visited_by(visitor_of_event(), _tell) as work, ends_with_its_event(work):
                 return function(*args, **kwargs)
         except Exception as error:
             raise page_error(error) from None

@@ -17,6 +17,7 @@ from panels.widgets.markup import text
 from panels.widgets.tab_parts import step_title
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.runtimes import RUNTIMES
+from workbench.core.visitors import told
 from workbench.registry.cards import Card
 from workbench.registry.domains import domain_name
 from workbench.registry.registry import Registry
@@ -89,7 +90,7 @@ def with_sizes(registry: Registry, chooser: Any, value: str, task: str = "transc
             try:
                 registry.measure(card, cell.runtime)
             except WorkbenchError as error:
-                gr.Warning(text(error))
+                gr.Warning(text(told(error)))
     return chooser_value(offers(registry, task), chosen_in(chooser), keep=True, measured=cell.value)
 
 

@@ -112,7 +112,8 @@ class Timelines:
             except WorkbenchError as error:
                 recording.error = str(error)
             except Exception as error:
-                recording.error = f"{Path(recording.path).name} cannot be shown: {error}"
+                reason = getattr(error, "strerror", None) or error  # without the place on the server
+                recording.error = f"{Path(recording.path).name} cannot be shown: {reason}"
             finally:
                 recording.ready.set()
             if recording.overview is not None:

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain
 from typing import IO, Any
 
-from workbench.core.errors import BadInput, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, DiskFull, Unavailable, WorkbenchError
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
 from workbench.prepared.kinds import Kind, session_environment
@@ -26,7 +26,7 @@ MODULE = "workbench.conversion.child"
 CHILD = ("-m", MODULE)
 BEAT_SECONDS = 0.25  # progress is reported at least this often, so that the caller can stop the work at any time
 ENDING_SECONDS = 10.0  # longest wait for the process to clean up after a cancel
-ERRORS = {error.__name__: error for error in (BadInput, Unavailable, WorkbenchError)}
+ERRORS = {error.__name__: error for error in (BadInput, DiskFull, Unavailable, WorkbenchError)}
 
 Process = subprocess.Popen[bytes] | ForkedProcess
 Started = tuple[Process, IO[bytes], Callable[[], object]]

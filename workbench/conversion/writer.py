@@ -32,7 +32,7 @@ def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnPr
 
     They are written under temporary names, and renamed when all are complete. Where a path is a link, the file that it
     names is written. Raises `BadInput` if `out` cannot be a file, a type is not supported or cannot represent a value,
-    `Unavailable` if the disk is full.
+    `DiskFull` if the disk is full.
     """
     for plan in plans:
         check_type(quantization, plan.types)

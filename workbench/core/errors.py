@@ -28,6 +28,10 @@ class Unavailable(WorkbenchError):
     exit_status = 3
 
 
+class DiskFull(Unavailable):
+    """The error for a full disk of this machine. The message may name the place, which only its owner may see."""
+
+
 class SessionDied(WorkbenchError):
     """The error for a session whose process ended during a call. The next call starts a new process."""
 

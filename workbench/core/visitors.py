@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ParamSpec, Protocol, TypeVar
 
-from workbench.core.errors import BadInput, Cancelled
+from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -59,7 +59,7 @@ class Work:
 
     The work ends when `stop` is set, or when `deadline` (of `time.monotonic`) has passed. `paused` lists the seconds in
     which other calls went first; they do not count. `turn` is the current call's right to run, if calls wait in a
-    queue.
+    queue. `tell` returns an error with the sentence that the visitor may read.
     """
 
     visitor: Visitor = NOBODY
@@ -68,6 +68,7 @@ class Work:
     allowed_seconds: float = 0.0
     turn: Turn | None = None
     paused: list[float] = field(default_factory=list)
+    tell: Callable[[WorkbenchError], WorkbenchError] | None = None  # None: every error as it is
 
     def yield_turn(self) -> None:
         """Lets waiting calls run first; returns when it is this call's turn again."""
@@ -119,6 +120,12 @@ def current_stop() -> threading.Event:
     return work.stop if work is not None else threading.Event()
 
 
+def told(error: WorkbenchError) -> str:
+    """Returns the sentence of an error as the visitor of this context may read it."""
+    work = _current.get()
+    return str(error if work is None or work.tell is None else work.tell(error))
+
+
 def check_work() -> None:
     """Raises what `Work.check` raises for the work of this context."""
     work = _current.get()
@@ -127,9 +134,9 @@ def check_work() -> None:
 
 
 @contextlib.contextmanager
-def visited_by(visitor: Visitor) -> Iterator[Work]:
-    """Sets the visitor of the work inside the block."""
-    with working(Work(visitor)) as work:
+def visited_by(visitor: Visitor, tell: Callable[[WorkbenchError], WorkbenchError] | None = None) -> Iterator[Work]:
+    """Sets the visitor of the work inside the block, and maybe how errors are told to them."""
+    with working(Work(visitor, tell=tell)) as work:
         yield work
 
 

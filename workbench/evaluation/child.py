@@ -17,12 +17,12 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError, named_message_of
+from workbench.core.errors import BadInput, DiskFull, SessionDied, Unavailable, WorkbenchError, named_message_of
 from workbench.evaluation.worker import Worker
 from workbench.system.forks import allow_forks
 from workbench.system.process_groups import end_others
 
-ERRORS = (BadInput, Unavailable, SessionDied, WorkbenchError)
+ERRORS = (BadInput, DiskFull, Unavailable, SessionDied, WorkbenchError)
 
 
 def portable(error: BaseException) -> tuple[type[WorkbenchError], str]:

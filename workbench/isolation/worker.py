@@ -37,6 +37,7 @@ from typing import Any, NoReturn, Protocol
 from workbench.core.errors import (
     BadInput,
     Cancelled,
+    DiskFull,
     NotFinite,
     OutOfMemory,
     SessionDied,
@@ -63,7 +64,7 @@ MAX_CANCELLED = 1024  # how many cancelled calls are remembered
 EVENTS_AHEAD = (
     16  # events of a call that are sent before its caller has used the first, where several calls run at once
 )
-ERRORS = (NotFinite, BadInput, Unavailable, SessionDied, Cancelled, OutOfMemory, WorkbenchError)
+ERRORS = (NotFinite, BadInput, DiskFull, Unavailable, SessionDied, Cancelled, OutOfMemory, WorkbenchError)
 
 
 class ConnectionLike(Protocol):

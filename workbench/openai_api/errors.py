@@ -6,12 +6,13 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.core.errors import BadInput, Busy, NoRoom, Refused, Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Busy, DiskFull, NoRoom, Refused, Unavailable, WorkbenchError
 
 STATUSES: Mapping[type[WorkbenchError], int] = {
     BadInput: 400,
     Refused: 403,
     Busy: 429,
+    DiskFull: 507,  # before the error that it is a kind of
     Unavailable: 503,
     NoRoom: 507,
 }

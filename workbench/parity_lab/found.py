@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from workbench.core.errors import Cancelled, WorkbenchError
+from workbench.core.visitors import told
 
 Result = TypeVar("Result")
 
@@ -17,4 +18,4 @@ def result_or_reason(make: Callable[[], Result]) -> tuple[Result | None, str]:
     except Cancelled:
         raise
     except WorkbenchError as error:
-        return None, str(error)
+        return None, told(error)

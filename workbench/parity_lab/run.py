@@ -19,6 +19,7 @@ from workbench.core.caller import Caller, call_directly
 from workbench.core.errors import Cancelled, Unavailable, WorkbenchError
 from workbench.core.progress import OnProgress
 from workbench.core.sides import Side
+from workbench.core.visitors import told
 from workbench.parity_lab.found import result_or_reason
 from workbench.parity_lab.judgement.clean_spread import CleanRuns, gguf_file_of, named_precision, needs_clean
 from workbench.parity_lab.judgement.dumps import DumpJudge, substitutes
@@ -171,9 +172,9 @@ class _Candidates:
         except Cancelled:
             raise
         except Unavailable as error:
-            return Outcome(side.name, "unavailable", str(error))
+            return Outcome(side.name, "unavailable", told(error))
         except WorkbenchError as error:
-            return Outcome(side.name, "unusable", str(error))
+            return Outcome(side.name, "unusable", told(error))
 
     def _outcome(self, side: Side, file: str) -> Outcome:
         candidate, precision = self.tracer.compute(side, file), ""

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,8 @@ class Registry:
     def __init__(self, memory_bytes: int | None = None, isolate: bool = True, wait_for_memory: bool = False):
         self.memory_budget = memory_bytes or default_budget()
         self.allowance_bytes: int | None = None  # what a call may take in its process; by default the whole budget
+        self.is_listed: Callable[[Card], bool] | None = None  # the cards that users may know of; by default all
+        self.told: Callable[[str], str] | None = None  # turns a reason into the one that users may read
         self.isolate = isolate
         self._budget = MemoryBudget(self.memory_budget, self._sessions, wait_for_memory)
         self._lock = threading.RLock()
@@ -86,12 +88,15 @@ class Registry:
     # Models.
 
     def cards(self) -> list[Card]:
-        """Returns all usable cards: the shipped ones, then the user's own."""
-        return list(read_catalogue().cards)
+        """Returns all usable cards that are listed: the shipped ones, then the user's own."""
+        return [card for card in read_catalogue().cards if self.is_listed is None or self.is_listed(card)]
 
     def bad_cards(self) -> list[BadCard]:
-        """Returns the errors of the user's list and of its unusable cards; usually an empty list."""
-        return list(read_catalogue().bad)
+        """Returns the errors of the user's list and of its unusable cards; usually an empty list.
+
+        It is also empty if not all cards are listed: the errors are for the user, as they name the list's place.
+        """
+        return [] if self.is_listed is not None else list(read_catalogue().bad)
 
     def card(self, model: str | Path) -> Card:
         """Returns the card of an id, or a card made for a checkpoint directory or a GGUF file.
@@ -112,7 +117,8 @@ class Registry:
 
     def availability(self, card: Card, runtime: str) -> Availability:
         """Returns whether the card's model can run on that runtime."""
-        return available(card, runtime)
+        state = available(card, runtime)
+        return replace(state, reason=self.told(state.reason)) if state.reason and self.told is not None else state
 
     def weights(self, card: Card, runtime: str) -> tuple[Weights, ...]:
         """Returns the quantisations in which the model can be opened on that runtime, without any work.
@@ -318,6 +324,17 @@ class Registry:
     def _check_open(self) -> None:
         if self._closed:
             raise BadInput("the registry is closed; make another one")
+
+
+def places_of_models() -> list[str]:
+    """Returns the directories and files of the user's own models, and the addresses of servers that run them."""
+    return [
+        place
+        for card in read_catalogue().cards
+        if card.kind in ("directory", "gguf", "server")
+        for name, place in card.source.items()
+        if name in (card.kind, "language")
+    ]
 
 
 def _residency(process: IsolatedSession, memory: int, busy: bool, idle: float) -> Residency:

@@ -15,9 +15,9 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
 from workbench.registry.handle import OpenSession
-from workbench.registry.registry import UNLOADED, Registry, Residency
+from workbench.registry.registry import UNLOADED, Registry, Residency, places_of_models
 from workbench.registry.weights import AUTO
-from workbench.serving.admission.guard import Guard
+from workbench.serving.admission.guard import Guard, open_to_visitors
 from workbench.system.memory import give_back_memory
 
 IDLE_MINUTES = 10.0
@@ -50,6 +50,9 @@ class SessionPool:
         self.guard = guard or Guard()
         if self.guard.limits.process_gb:
             registry.allowance_bytes = int(self.guard.limits.process_gb * (1 << 30))
+        if self.guard.public:
+            registry.is_listed, registry.told = open_to_visitors, self.guard.told
+            self.guard.places = places_of_models
         self._idle_minutes = idle_minutes
         self._sessions: dict[tuple[Any, ...], OpenSession] = {}
         # The number of runs that open each session that is not stored yet.
@@ -101,9 +104,10 @@ class SessionPool:
         try:
             if on_progress is not None:
                 on_progress(0.0, "loading the model")
-            opened = self.registry.open(
-                model, runtime, quantization=quantization or AUTO, on_progress=on_progress, **settings
-            )
+            with self.guard.telling():
+                opened = self.registry.open(
+                    model, runtime, quantization=quantization or AUTO, on_progress=on_progress, **settings
+                )
         finally:
             with self._lock:
                 self._opening[key] -= 1

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, DiskFull
 
 ROOM = 1 << 20  # bytes that must stay free on the disk besides the file
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -85,12 +85,12 @@ def check_directory(out: Path) -> None:
 
 @contextlib.contextmanager
 def explained_file_errors(path: Path) -> Iterator[None]:
-    """Turns an error of the file system inside the block into `BadInput` or `Unavailable` with one plain sentence."""
+    """Turns an error of the file system inside the block into `BadInput` or `DiskFull` with one plain sentence."""
     try:
         yield
     except OSError as error:
         if error.errno in DISK_FULL:
-            raise Unavailable(f"{path} could not be written: the disk is full ({error.strerror}); make room") from error
+            raise DiskFull(f"{path} could not be written: the disk is full ({error.strerror}); make room") from error
         raise BadInput(f"{path} could not be written: {error.strerror or error}") from error
 
 
@@ -111,7 +111,7 @@ def temporary(path: Path) -> Iterator[Path]:
 def replacing(path: Path) -> Iterator[Path]:
     """Yields a new file, which takes the place of `path` at the end of the block. If the block fails, nothing changes.
 
-    A link stays a link. Raises `BadInput` or `Unavailable` as `explained_file_errors` does, for making and moving the
+    A link stays a link. Raises `BadInput` or `DiskFull` as `explained_file_errors` does, for making and moving the
     file.
     """
     place = path.resolve()
@@ -124,7 +124,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file. If that fails, an earlier file of that name stays as it was.
 
-    A device or a pipe is written to. Raises `BadInput` or `Unavailable` as `explained_file_errors` does.
+    A device or a pipe is written to. Raises `BadInput` or `DiskFull` as `explained_file_errors` does.
     """
     if is_device(path):
         with explained_file_errors(path):
@@ -142,9 +142,9 @@ def follow_umask(folder: Path, pattern: str = "*.safetensors") -> None:
 
 
 def check_room(out: Path, needed_bytes: int, advice: str = "make room there, or choose a smaller quantization") -> None:
-    """Raises `Unavailable` with the advice if the disk of the file's folder has too little space for so many bytes."""
+    """Raises `DiskFull` with the advice if the disk of the file's folder has too little space for so many bytes."""
     free = shutil.disk_usage(out.parent).free
     if free < needed_bytes + ROOM:
-        raise Unavailable(
+        raise DiskFull(
             f"{out.parent} has {free / 1e6:.0f} MB left and {out.name} needs {needed_bytes / 1e6:.0f} MB; {advice}"
         )

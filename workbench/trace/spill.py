@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from workbench.core.errors import Unavailable
+from workbench.core.errors import DiskFull
 from workbench.system.tempdirs import nameless_file
 
 MEMORY_BYTES = 256 << 20  # of all arrays that one spill has in memory; the stages of a minute of speech take twice that
@@ -37,7 +37,7 @@ class Spill:
     def put(self, name: str, array: np.ndarray) -> None:
         """Stores an array: the array itself while the limit allows, else a read-only copy in the file.
 
-        Raises `Unavailable` if the disk has no space for it.
+        Raises `DiskFull` if the disk has no space for it.
         """
         if self._fits(array.nbytes) or array.dtype.kind not in "biufc":
             self._used += array.nbytes
@@ -83,7 +83,7 @@ class Spill:
             else:
                 self._file.truncate(start + count)
         except OSError as error:
-            raise Unavailable(
+            raise DiskFull(
                 f"there is no room for {count / 1e6:.0f} MB of temporary files ({error.strerror or error}); trace "
                 f"fewer stages, or name another folder in TMPDIR"
             ) from error

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, DiskFull
 from workbench.formats.array_headers import NUMPY_TYPES
 from workbench.system.atomic_files import DISK_FULL, is_device
 from workbench.trace.spill import release
@@ -64,7 +64,7 @@ def write_trace(path: str | Path, stages: Mapping[str, np.ndarray], meta: Mappin
                 file.write(_bytes(array, descriptions[name][1]))
                 release(array)
     except OSError as error:
-        kind = Unavailable if error.errno in DISK_FULL else BadInput
+        kind = DiskFull if error.errno in DISK_FULL else BadInput
         raise kind(f"the trace cannot be written to {path}: {error.strerror or error}") from error
     return place
 

@@ -29,10 +29,11 @@ from panels.running.uploads import PATH as UPLOAD
 from tests.panels.attacks.attacker import META, SAMPLE, SITE, call, files_in, transcribe, upload
 from tests.panels.conftest import Served
 from tests.support.waits import until
-from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, DiskFull, WorkbenchError
 from workbench.core.visitors import Work, working
 from workbench.serving import kept_files
 from workbench.serving.admission import access_middleware
+from workbench.serving.admission.discretion import FULL
 from workbench.serving.admission.guard import Guard, Rate
 from workbench.serving.admission.limits import PUBLIC
 from workbench.serving.comparison import compare_in_separate_process
@@ -318,6 +319,22 @@ def test_security_headers_block_foreign_scripts(client: httpx.Client) -> None:
 def test_unused_gradio_routes_return_404(client: httpx.Client, caplog: pytest.LogCaptureFixture, path: str) -> None:
     assert client.get(path).status_code == 404
     assert not caplog.records
+
+
+def test_errors_name_no_folder_of_the_server(
+    client: httpx.Client, public: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(public.pool, "_sessions", {})
+    error: WorkbenchError = DiskFull(f"{tmp_path} has 0 MB left and a.gguf needs 7 MB; make room there")
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(public.registry, "open", fail)
+    assert f'"error": "{FULL}"' in transcribe(client)
+    error = BadInput(f"{tmp_path}/a.gguf is damaged")
+    assert '"error": "a.gguf is damaged"' in transcribe(client)
 
 
 def test_owner_only_events_are_refused_for_visitors(public: Served, client: httpx.Client) -> None:

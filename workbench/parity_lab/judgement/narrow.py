@@ -21,6 +21,7 @@ from typing import Protocol
 
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.sides import Side
+from workbench.core.visitors import told
 from workbench.parity_lab.found import result_or_reason
 from workbench.parity_lab.judgement.clean_spread import CleanRuns, needs_clean
 from workbench.parity_lab.judgement.sources import Sources, TraceOrReason
@@ -98,7 +99,7 @@ class LayerInspection:
         except Cancelled:
             raise
         except WorkbenchError as error:
-            inner_outcome = Outcome(outcome.name, "unusable", str(error))
+            inner_outcome = Outcome(outcome.name, "unusable", told(error))
         seconds = time.perf_counter() - start
         is_same = side.path is not None and inner_outcome.faulty_stage == outcome.faulty_stage
         return replace(outcome, inside=LayerOutcome(layer, inner_outcome, seconds, is_same))

@@ -111,7 +111,7 @@ class AccessMiddleware:
         nonce = secrets.token_urlsafe(16)
         answer = _Answer(send, self._own_headers(scope, nonce), nonce) if scope["type"] == "http" else None
         body = _Body(receive, largest) if scope["type"] == "http" else None
-        with visited_by(visitor):
+        with visited_by(visitor, self._guard.told_error):
             try:
                 await self._app(scope, body or receive, answer or send)
             except WorkbenchError as error:

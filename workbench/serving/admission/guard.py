@@ -5,6 +5,7 @@
     guard.owners("unloading a model")   raises `Refused` in public mode
     guard.check_card(card)              raises `Refused` for a model that is not open to visitors
     guard.check_settings(settings)      raises `Refused` for settings of a session in public mode
+    with guard.telling(): ...           in public mode, takes folders of the server out of errors
     guard.separate_process()            returns a caller of functions on large arrays, in a process with a memory limit
     guard.draw(function, ...)           calls a function that draws large arrays in a process with a memory limit
     guard.arrived(visitor)              raises `Busy` if a visitor sends too many requests
@@ -26,9 +27,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from workbench.core.errors import BadInput, Busy, Refused
+from workbench.core.errors import BadInput, Busy, Refused, WorkbenchError
 from workbench.core.visitors import Visitor, Work, current_work, seconds_in_words, working
 from workbench.serving.admission.call_queue import CallQueue
+from workbench.serving.admission.discretion import discreet, for_visitors
 from workbench.serving.admission.limits import LOCAL as LOCAL_LIMITS
 from workbench.serving.admission.limits import PUBLIC as PUBLIC_LIMITS
 from workbench.serving.admission.limits import Limits
@@ -73,6 +75,7 @@ class Guard:
     def __init__(self, mode: str = LOCAL, limits: Limits | None = None):
         self.mode = mode
         self.limits = limits or (PUBLIC_LIMITS if mode == PUBLIC else LOCAL_LIMITS)
+        self.places: Callable[[], Iterable[str]] = tuple  # of files and servers of models, which visitors may not see
         self.queue = CallQueue(self.limits)
         self._process_gb = max(self.limits.process_gb, MIN_GB) if self.public else 0.0
         self._comparing = threading.Lock()
@@ -84,6 +87,27 @@ class Guard:
     def public(self) -> bool:
         """Whether visitors are strangers."""
         return self.mode == PUBLIC
+
+    def told(self, text: str) -> str:
+        """Returns a text as visitors may read it: in public mode, without folders of this server and addresses of
+        models.
+        """
+        return discreet(text, self.places()) if self.public else text
+
+    def told_error(self, error: WorkbenchError) -> WorkbenchError:
+        """Returns an error with a sentence as visitors may read it."""
+        return for_visitors(error, self.places()) if self.public else error
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """Raises errors of the block as `told_error` returns them."""
+        try:
+            yield
+        except WorkbenchError as error:
+            told = self.told_error(error)
+            if told is error:
+                raise
+            raise told from error
 
     def owners(self, subject: str) -> None:
         """Raises `Refused` in public mode; the sentence begins with `subject`, such as "unloading a model"."""
@@ -175,7 +199,8 @@ class Guard:
         deadline. Work of a kind that is `alone` is done one at a time.
         """
         work = current_work() or Work()
-        with self.queue.turn(work, kind, alone), working(_until(work, 60 * self.limits.run_minutes)) as limited:
+        limited = replace(_until(work, 60 * self.limits.run_minutes), tell=self.told_error)
+        with self.queue.turn(work, kind, alone), self.telling(), working(limited):
             yield limited
 
     @contextlib.contextmanager
@@ -191,8 +216,8 @@ class Guard:
             if isinstance(text, (str, list, tuple)):
                 self.check_values(text, "the text")
         work = current_work() or Work()
-        with self.queue.turn(work, resource, alone) as turn:
-            yield _until(replace(work, turn=turn), 60 * self.limits.run_minutes)
+        with self.queue.turn(work, resource, alone) as turn, self.telling():
+            yield _until(replace(work, turn=turn, tell=self.told_error), 60 * self.limits.run_minutes)
 
 
 def _until(work: Work, seconds: float) -> Work:

@@ -9,6 +9,7 @@ import numpy as np
 
 from workbench.compare.measures import measure
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.visitors import told
 from workbench.formats.quantization import TYPES
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.registry.registry import Registry
@@ -46,7 +47,7 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
             except Cancelled:
                 raise
             except WorkbenchError as error:
-                errors_by_type[each] = str(error)
+                errors_by_type[each] = told(error)
                 continue
             for stage, error_of_stage in stage_errors.items():
                 errors.setdefault(stage, {})[each] = error_of_stage

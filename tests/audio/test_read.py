@@ -1,5 +1,6 @@
 """Reading audio: every format, every kind of damage with its error message; no rescaling and no loss of samples."""
 
+import io
 import os
 import struct
 import subprocess
@@ -9,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 from tests.support.shared_data import shared
-from tests.support.sound_files import RATE, needs_ffmpeg, tone, wav_bytes, with_data_size
+from tests.support.sound_files import RATE, Decoder, needs_ffmpeg, tone, wav_bytes, with_data_size
 from workbench.audio import ffmpeg
 from workbench.audio.read import Recording, read, samples_to_int16, write_wav
 from workbench.core.errors import BadInput
@@ -234,6 +236,12 @@ def test_the_audio_of_a_row_of_datasets_is_a_recording() -> None:
     assert read(row).digest == read((row["array"], RATE)).digest
 
 
+def test_a_decoder_of_torchcodec_is_a_recording() -> None:
+    stereo = np.stack([tone(0.1), tone(0.1) / 2])
+    assert read(Decoder(stereo)).digest == read((stereo.T, RATE)).digest
+    assert "cannot be decoded: no sound" in sentence(Decoder(RuntimeError("no sound")))
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -253,7 +261,11 @@ def test_the_audio_of_a_row_of_datasets_is_a_recording() -> None:
         ((np.zeros(0), RATE), "no samples"),
         (np.zeros(100), "not ndarray"),
         (None, "not NoneType"),
-        ({"array": np.zeros(100)}, "not dict"),
+        ({"array": np.zeros(100)}, "not dict; a mapping needs array and sampling_rate"),
+        (io.BytesIO(b"RIFF"), "not BytesIO; give the path of an open file, or what soundfile.read(file) returns"),
+        (b"RIFF", "not bytes; soundfile.read(io.BytesIO(content)) returns both"),
+        ((torch.zeros(100, requires_grad=True), RATE), "Use tensor.detach().numpy()"),
+        ((torch.zeros(100, dtype=torch.bfloat16), RATE), "do not form an array"),
     ],
 )
 def test_invalid_arrays_raise_an_error(source: object, words: str) -> None:

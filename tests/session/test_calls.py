@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.processes import eventually
+from tests.support.sound_files import Decoder
 from tests.support.talking_worker import Talks, talking
 from tests.support.tiny_checkpoints import noise
 from workbench.audio.spans import Span
@@ -39,6 +41,7 @@ from workbench.session.protocols import (
     Transcribes,
 )
 from workbench.session.values import Segment
+from workbench.text.prompts import messages_of
 
 unused: Any = None
 SESSIONS = {
@@ -153,6 +156,57 @@ def test_call_arguments_are_prepared_for_another_process(tmp_path: Path, monkeyp
         prepare("generate_stream", "<x>", embeddings="file.npy")
     with pytest.raises(TypeError):
         prepare("neighbours")
+
+
+ROW = {"array": [0.0, 0.5], "sampling_rate": 16000}
+
+
+@pytest.mark.parametrize("row", [ROW, Decoder(np.array([[0.0, 0.5]], np.float32))])
+def test_the_audio_of_a_row_of_datasets_is_sent_as_samples(row: Any) -> None:
+    for name, argument, source in (
+        ("stream", row, "recording"),
+        ("stream_batch", [row], "recording"),
+        ("trace", row, "recording"),
+        ("trace", messages_of(row), "conversation"),
+    ):
+        [prepared, *_] = CALLS[name].prepared((argument,), {}, source).args[1:]
+        found = prepared[0] if name == "stream_batch" else prepared
+        samples, rate = found[0].parts[0].source if source == "conversation" else found
+        assert np.ravel(samples).tolist() == [0.0, 0.5] and rate == 16000
+        pickle.dumps(prepared)
+
+
+def test_an_open_file_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    path.touch()
+    with path.open("rb") as file:
+        for name in ("stream", "detect", "trace"):
+            with pytest.raises(BadInput, match=r"not BufferedReader; give the path of an open file, or what soundfile"):
+                CALLS[name].prepared((file,), {})
+        with pytest.raises(BadInput, match=r"^recording 2 of 2: a recording is a path or .*, not BufferedReader; give"):
+            CALLS["stream_batch"].prepared(([path, file],), {})
+
+
+@pytest.mark.parametrize(
+    ("audios", "name"),
+    [
+        ("a.wav", "'a.wav'"),
+        ((np.zeros(2), 16000), "a value of type tuple"),
+        (ROW, "a value of type dict"),
+        (None, "a value of type NoneType"),
+    ],
+)
+def test_a_single_recording_is_no_batch(audios: Any, name: str) -> None:
+    with pytest.raises(BadInput, match=f"^{name} is not a list of recordings; expected a list, even for one recording"):
+        CALLS["stream_batch"].prepared((audios,), {})
+
+
+def test_a_batch_may_be_a_tuple() -> None:
+    pair = (np.zeros(2), 16000)
+    for batch in ((), ("/a.wav", "/b.wav"), (pair, pair)):
+        assert CALLS["stream_batch"].prepared((batch,), {}).args[1:] == (list(batch),)
+    with pytest.raises(BadInput, match=r"^recording 2 of 2: a recording is a path or .*, not int"):
+        CALLS["stream_batch"].prepared((["a.wav", 5],), {})
 
 
 # A new capability.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import pickle
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.sound_files import Decoder
 from workbench.core.errors import BadInput
 from workbench.session.messages import AudioFile, AudioPart, Message, TextPart, check_messages
 
@@ -54,6 +56,14 @@ def test_every_kind_of_message_part_is_accepted(tmp_path: Path, monkeypatch: pyt
     assert [message.role for message in restored] == [message.role for message in messages]
 
 
+@pytest.mark.parametrize("audio", [{"array": SOUND[0], "sampling_rate": 16000, "path": None}, Decoder(SOUND[0][None])])
+def test_audio_of_a_row_of_datasets_is_accepted(audio: Any) -> None:
+    [*_, message] = check_messages(user({"type": "audio", "audio": audio}))
+    [part] = message.parts
+    assert isinstance(part, AudioPart) and isinstance(part.source, tuple) and part.source[1] == 16000
+    assert part.source[0].size == SOUND[0].size and isinstance(part.source[0], np.ndarray)
+
+
 def test_relative_audio_paths_are_resolved_against_the_given_folder(tmp_path: Path) -> None:
     [message] = check_messages([{"role": "user", "content": [{"type": "audio", "audio": "a.wav"}]}], tmp_path)
     part = message.parts[0]
@@ -93,8 +103,9 @@ INVALID: list[tuple[Any, str]] = [
     (user({"type": "text", "text": "x", "audio": "y"}), PART + "it has the unknown key 'audio'; "),
     (user({"type": "audio"}), PART + "it has no audio; "),
     (user({"type": "audio", "audio": ""}), PART + "the path of the recording is empty; "),
-    (user({"type": "audio", "audio": 3}), PART + "its audio is of type int; "),
-    (user({"type": "audio", "audio": [0.0, 0.1, 0.2]}), PART + "its audio is of type list; "),
+    (user({"type": "audio", "audio": 3}), PART + "a recording is a path or (samples, sample_rate), not int"),
+    (user({"type": "audio", "audio": [0.0, 0.1, 0.2]}), PART + "a recording is a path or (samples, sample_rate), not "),
+    (user({"type": "audio", "audio": io.BytesIO()}), PART + "a recording is a path or (samples, sample_rate), not Byt"),
     (
         user({"type": "audio", "audio": [[[0.1], [0.1, 0.2]], 16000]}),
         PART + "the samples of a recording in ",

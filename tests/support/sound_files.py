@@ -6,10 +6,12 @@ import io
 import shutil
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 RATE = 16_000
 needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs the ffmpeg program")
@@ -29,6 +31,22 @@ def wavering_noise(count: int, seed: int | None = None) -> np.ndarray:
     loudness = 0.05 * (1.1 + np.sin(np.arange(count) / 5000))
     noise = np.random.default_rng(count if seed is None else seed).normal(0, 1, count)
     return (noise * loudness + 0.01).astype(np.float32)
+
+
+class Decoder:
+    """A decoder of torchcodec, as newer versions of datasets have it in their rows; has [channels, n], or an error."""
+
+    def __init__(self, decoded: np.ndarray | RuntimeError, rate: int = RATE):
+        self.decoded = decoded
+        self.rate = rate
+
+    def get_all_samples(self) -> SimpleNamespace:
+        if isinstance(self.decoded, RuntimeError):
+            raise self.decoded
+        return SimpleNamespace(data=torch.from_numpy(self.decoded), sample_rate=self.rate)
+
+    def __getstate__(self) -> object:
+        raise TypeError("no decoder can be pickled")
 
 
 def wav_bytes(samples: np.ndarray, rate: int = RATE, subtype: str = "PCM_16") -> bytes:

@@ -84,7 +84,7 @@ class _Decoded:
 def read(source: Source) -> Recording:
     """Reads a recording from a path, or from `(samples, sample_rate)` with samples [n] or [n, channels].
 
-    A mapping with "array" and "sampling_rate", the audio of a row in Hugging Face's datasets, is such a pair, too.
+    The audio of a row in Hugging Face's datasets is such a pair, too (`workbench.audio.in_memory`).
     Averages the channels. Scales integer samples to full scale 1 by their type; takes floats unchanged. Raises
     `BadInput`, naming the file, if the source holds no usable audio, or if its channels cancel each other.
     """
@@ -205,11 +205,7 @@ def _longest_minutes() -> float:
 
 
 def _decode_array(source: Any) -> _Decoded:
-    """Returns `(samples, sample_rate)` as blocks."""
-    if isinstance(source, Mapping) and {"array", "sampling_rate"} <= source.keys():  # a row of Hugging Face's datasets
-        source = (source["array"], source["sampling_rate"])
-    if not isinstance(source, tuple) or len(source) != 2:
-        raise BadInput(f"a recording is a path or (samples, sample_rate), not {type(source).__name__}")
+    """Returns a recording in memory as blocks."""
     array, rate = samples_and_rate(source)
     kind = array.dtype.name
     columns = array[:, np.newaxis] if array.ndim == 1 else array

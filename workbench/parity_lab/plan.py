@@ -26,6 +26,7 @@ from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
 from workbench.registry.weights import check_quantization
+from workbench.session.protocols import checked_recording
 from workbench.session.values import CONVERSATION, RECORDING, AudioSource, Prompt
 from workbench.text.prompts import check_prompt, messages_of
 from workbench.trace.steps import read_steps
@@ -81,6 +82,8 @@ def plan_run(
         source = messages_of(source)
     elif family.reads_text:
         check_prompt(source, card.id)
+    recording = checked_recording(source) if family.input == RECORDING and source is not None else None
+    source = source if recording is None else recording
     options = dict(how.options or {})
     build_options(options_class, registry.resolve_options(options), card.id)
     if how.embeddings:
@@ -92,7 +95,6 @@ def plan_run(
     read_steps(how.steps)
     StageFilter(how.stages, is_recorded=True)
     rules, preset = read_rules(how.rules), find_preset(how.preset) if how.preset else None
-    recording = source if isinstance(source, (str, Path, tuple)) and family.input == RECORDING else None
     checkpoint = None if how.several or card.kind == "gguf" else local_checkpoint(card)
     layers = CheckpointLayers(checkpoint, card.family) if checkpoint else None
     judge = Judge(how.stages, preset, rules, how.force, how.several, recording, layers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from workbench.session.protocols import (
     ScoresTexts,
     Traces,
     Transcribes,
+    checked_recording,
     checked_recordings,
     checked_texts,
 )
@@ -193,10 +195,14 @@ def _absolute_path(audio: AudioSource) -> AudioSource:
 
     An empty one stays empty, for the code that reads it to refuse it: it would become the working folder.
     """
-    return str(Path(audio).absolute()) if isinstance(audio, (str, Path)) and audio != "" else audio
+    return str(Path(audio).absolute()) if isinstance(audio, (str, os.PathLike)) and audio != "" else audio
 
 
-def _absolute_paths(audios: Any) -> list[AudioSource]:
+def _recording(audio: Any) -> AudioSource:
+    return _absolute_path(checked_recording(audio))
+
+
+def _recordings(audios: Any) -> list[AudioSource]:
     return [_absolute_path(audio) for audio in checked_recordings(audios)]
 
 
@@ -211,8 +217,8 @@ def _place(out: Any) -> Path | None:
 
 
 PREPARE: Mapping[str, Callable[[Any], Any]] = {
-    "audio": _absolute_path,
-    "audios": _absolute_paths,
+    "audio": _recording,
+    "audios": _recordings,
     "messages": check_messages,
     "texts": checked_texts,
     "given": _absolute_path,
@@ -221,5 +227,5 @@ PREPARE: Mapping[str, Callable[[Any], Any]] = {
 }
 """The functions that prepare arguments, by the argument names of the protocols."""
 
-SOURCES: Mapping[str, Callable[[Any], Any]] = {RECORDING: _absolute_path, CONVERSATION: check_messages}
+SOURCES: Mapping[str, Callable[[Any], Any]] = {RECORDING: _recording, CONVERSATION: check_messages}
 """The functions that prepare what a model traces, by its family's input. A prompt is sent as it is."""

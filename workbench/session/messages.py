@@ -3,7 +3,7 @@
 A message is `{"role": "system" | "user" | "assistant", "content": ...}`. The content is a text or a list of parts:
 
 - `{"type": "text", "text": "..."}`
-- `{"type": "audio", "audio": path}`, or `(samples, sample rate)` in place of the path
+- `{"type": "audio", "audio": path}`, or a recording in memory in place of the path (`workbench.audio.in_memory`)
 - `{"type": "input_audio", "input_audio": {"data": base64 of a file, "format": "wav"}}`
 - of an assistant: `{"type": "audio", "streams": rows}`, the codec tokens of speech that it generated before
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,18 +157,14 @@ def _part(value: Any, role: str, where: str, folder: Path | None) -> Part:
 
 def _source(value: Any, where: str, folder: Path | None) -> AudioSource:
     """Returns a recording with an absolute path, because another process may have another working folder."""
-    if isinstance(value, (str, Path)):
+    if isinstance(value, (str, os.PathLike)):
         if not str(value):
             raise BadInput(f"{where}: the path of the recording is empty; expected an audio file")
         return str(((folder or Path()) / Path(value)).absolute())
-    if isinstance(value, Sequence) and not isinstance(value, bytes) and len(value) == 2:
-        try:
-            return samples_and_rate(value)
-        except BadInput as error:
-            raise BadInput(f"{where}: {error}") from error
-    raise BadInput(
-        f"{where}: its audio is of type {type(value).__name__}; expected the path of a file, or (samples, sample rate)"
-    )
+    try:
+        return samples_and_rate(value)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error
 
 
 def _encoded(value: Any, where: str) -> AudioFile:

@@ -9,13 +9,16 @@ across a network. A session has the capabilities of its model's family and no me
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Generator, Iterator, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from workbench.audio.domain import Domain
+from workbench.audio.in_memory import pair_of, samples_and_rate
 from workbench.core.characters import check_characters
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import OnProgress
@@ -229,11 +232,36 @@ class Capabilities(Detects, Generates, Converses, Traces, FindsNeighbours, Names
 
 
 def checked_recordings(audios: Any) -> list[AudioSource]:
-    """Returns the recordings of a batch as a list; raises `BadInput` for a single recording."""
-    is_single = isinstance(audios, (str, Path)) or (isinstance(audios, tuple) and isinstance(audios[0], np.ndarray))
-    if is_single or not isinstance(audios, Sequence):
-        raise BadInput(f"{str(audios)[:80]!r} is not a list of recordings; expected a list, even for one recording")
-    return list(audios)
+    """Returns the recordings of a batch as a list, each as `checked_recording` returns it.
+
+    Raises `BadInput` for a single recording, and for a member that is none.
+    """
+    is_pair = isinstance(audios, tuple) and len(audios) == 2 and isinstance(audios[1], Real)
+    if is_pair or isinstance(audios, (str, bytes)) or not isinstance(audios, Sequence):
+        name = (
+            repr(str(audios)[:80])
+            if isinstance(audios, (str, os.PathLike))
+            else f"a value of type {type(audios).__name__}"
+        )
+        raise BadInput(f"{name} is not a list of recordings; expected a list, even for one recording")
+    checked = []
+    for number, audio in enumerate(audios, 1):
+        try:
+            checked.append(checked_recording(audio))
+        except BadInput as error:
+            raise BadInput(f"recording {number} of {len(audios)}: {error}") from error
+    return checked
+
+
+def checked_recording(audio: Any) -> AudioSource:
+    """Returns a recording as a path or as (samples, sample rate), which can be sent to another process.
+
+    Raises `BadInput` for anything else. It reads no file, and the values of samples are checked where they are read.
+    """
+    if isinstance(audio, (str, os.PathLike)):
+        return audio
+    pair = pair_of(audio)
+    return pair if isinstance(pair[0], np.ndarray) else samples_and_rate(pair)
 
 
 def checked_texts(texts: Any) -> list[str]:

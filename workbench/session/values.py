@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from workbench.display.words import clipped
 RECORDING, PROMPT, CONVERSATION = INPUTS = ("recording", "prompt", "conversation")
 """What a model's calls take, and what `trace` takes as its source."""
 
-AudioSource = str | Path | tuple[np.ndarray, int] | Mapping[str, Any]
-"""A recording: the path of an audio file, (samples, sample rate in Hz), or {"array": ..., "sampling_rate": ...}."""
+AudioSource = str | os.PathLike[str] | tuple[np.ndarray, int] | Mapping[str, Any]
+"""A recording: the path of an audio file, or a recording in memory (see `workbench.audio.in_memory`)."""
 
 
 @dataclass(frozen=True)

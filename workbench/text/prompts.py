@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from workbench.audio.in_memory import is_in_memory
 from workbench.core.errors import BadInput
 
 SUFFIXES = (
@@ -40,14 +41,15 @@ def messages_of(source: Any, typed: bool = False) -> Any:
     """Returns a source as a conversation for a model that takes audio: a recording becomes a message of the user.
 
     Args:
-        source: a `Path`, a text that is the name of a recording (`check_prompt`), or (samples, sample rate); any other
+        source: a `Path`, a text that is the name of a recording (`check_prompt`), or a recording in memory; any other
             text, and messages, are returned as they are.
         typed: a text was typed on this machine, so a file of that name counts too (`check_typed`).
     """
     is_recording_name = isinstance(source, str) and (_reads_like_one(source) or (typed and _is_recording(source)))
-    if not (is_recording_name or isinstance(source, (Path, tuple))):
+    if not (is_recording_name or isinstance(source, Path) or is_in_memory(source)):
         return source
-    audio = source if isinstance(source, tuple) else str(Path(source).expanduser().absolute())
+    is_file = is_recording_name or isinstance(source, Path)
+    audio = str(Path(source).expanduser().absolute()) if is_file else source
     return [{"role": "user", "content": [{"type": "audio", "audio": audio}]}]
 
 

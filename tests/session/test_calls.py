@@ -209,6 +209,24 @@ def test_a_batch_may_be_a_tuple() -> None:
         CALLS["stream_batch"].prepared((["a.wav", 5],), {})
 
 
+@pytest.mark.parametrize(
+    ("ids", "sentence"),
+    [
+        (None, "the ids are of type NoneType; expected a list, even for one token"),
+        ("12", "the ids are of type str; "),
+        (np.array(3), "the ids are of type ndarray; "),
+        ([1, "2"], "'2' is no id of a token; expected whole numbers"),
+        ([1.5], "1.5 is no id of a token; "),
+        ([-1], "-1 is no id of a token; ids count from 0"),
+    ],
+)
+def test_ids_of_tokens_are_whole_numbers(ids: Any, sentence: str) -> None:
+    for name in ("token_texts", "token_embeddings"):
+        with pytest.raises(BadInput, match=f"^{sentence}"):
+            CALLS[name].prepared((ids,), {})
+        assert CALLS[name].prepared((np.array([3, 4]),), {}).args[1:] == ([3, 4],)
+
+
 # A new capability.
 
 

@@ -27,14 +27,19 @@ def why_not(family: str, runtime: str, server: bool = False) -> str | None:
     Args:
         server: whether another machine's runtime is meant, which needs nothing to be installed here.
     """
-    if runtime not in RUNTIMES:
-        raise BadInput(f"there is no runtime {runtime!r}; expected one of {', '.join(RUNTIMES)}")
+    check_runtime(runtime)
     if family not in FAMILIES:
         raise BadInput(f"there is no family {family!r}; there are {', '.join(FAMILIES)}")
     cell = FAMILIES[family].cell(runtime)
     if cell.module is None or server:
         return cell.reason
     return RUNTIMES[runtime].missing(FAMILIES[family].has_language_model)
+
+
+def check_runtime(runtime: str) -> None:
+    """Raises `BadInput` for a name that no runtime has."""
+    if not isinstance(runtime, str) or runtime not in RUNTIMES:
+        raise BadInput(f"there is no runtime {runtime!r:.80}; expected one of {', '.join(RUNTIMES)}")
 
 
 def open_alone(spec: SessionSpec) -> Session:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
-from workbench.isolation.loader import why_not
+from workbench.isolation.loader import check_runtime, why_not
 from workbench.registry.cards import Card
 from workbench.registry.sources import why_not_here
 from workbench.registry.weights import why_not_converted
@@ -45,8 +45,9 @@ def available(card: Card, runtime: str) -> Availability:
 
 def why_not_runnable(card: Card, runtime: str) -> str | None:
     """Returns why the model cannot run on that runtime here, or None if it can; ignores where the checkpoint is."""
+    check_runtime(runtime)
     served = card.kind == "server"
-    if served and runtime in RUNTIMES and runtime != SERVED:
+    if served and runtime != SERVED:
         return f"it runs on the server {card.place}, so it is opened as {SERVED}"
     reason = card.runtimes.get(runtime) or why_not(card.family, runtime, served)
     if reason or card.kind != "gguf" or RUNTIMES[runtime].opens_gguf:

@@ -64,6 +64,11 @@ def find_card(model: str | Path, catalogue: Catalogue) -> Card:
 
     Raises `BadInput`, which says what is wrong with the card, directory or file, or suggests the nearest id.
     """
+    if not isinstance(model, (str, os.PathLike)):
+        raise BadInput(
+            f"the model is of type {type(model).__name__}; expected its id, or the path of a checkpoint directory or a "
+            "GGUF file"
+        )
     listed = {card.id: card for card in catalogue.cards}
     for each in catalogue.bad:
         if each.id == str(model) != "":

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -100,6 +100,8 @@ class CtcBeamSearch:
 
     def decode_batch(self, logits: Sequence[np.ndarray | str | Path]) -> list[Hypotheses]:
         """Returns the best hypotheses of several recordings, which are decoded together; see `decode`."""
+        if not isinstance(logits, Iterable) or isinstance(logits, str):
+            raise BadInput(f"the logits are of type {type(logits).__name__}; expected a list, even for one recording")
         batch = [self._checked(each, number) for number, each in enumerate(logits)]
         if not batch:
             return []
@@ -139,7 +141,9 @@ def _listed(tokens: str | Path | Sequence[str] | Mapping[str, int], blank: int |
         names = read_tokens(tokens)
     elif isinstance(tokens, Mapping):  # its own order may be another
         names = tuple(pieces_by_id(tokens, "the object of tokens"))
-    else:
+    elif isinstance(tokens, Iterable):
         names = tuple(tokens)
+    else:
+        raise BadInput(f"the list of tokens is of type {type(tokens).__name__}; expected a text for each column")
     check_tokens(names, "the list of tokens")
     return LogitsLayout(names, blank_of(blank, names))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -71,7 +72,7 @@ class Registry:
     """
 
     def __init__(self, memory_bytes: int | None = None, isolate: bool = True, wait_for_memory: bool = False):
-        self.memory_budget = memory_bytes or default_budget()
+        self.memory_budget = default_budget() if memory_bytes is None else _checked_bytes(memory_bytes)
         self.allowance_bytes: int | None = None  # what a call may take in its process; by default the whole budget
         self.is_listed: Callable[[Card], bool] | None = None  # the cards that users may know of; by default all
         self.told: Callable[[str], str] | None = None  # turns a reason into the one that users may read
@@ -113,11 +114,11 @@ class Registry:
 
     def default_runtime(self, card: Card) -> str:
         """Returns the runtime that a model opens on by default."""
-        return default_runtime(card)
+        return default_runtime(_checked(card))
 
     def availability(self, card: Card, runtime: str) -> Availability:
         """Returns whether the card's model can run on that runtime."""
-        state = available(card, runtime)
+        state = available(_checked(card), runtime)
         return replace(state, reason=self.told(state.reason)) if state.reason and self.told is not None else state
 
     def weights(self, card: Card, runtime: str) -> tuple[Weights, ...]:
@@ -125,7 +126,7 @@ class Registry:
 
         Empty if the runtime takes the checkpoint unchanged, or cannot run the model.
         """
-        if not RUNTIMES[runtime].opens_gguf or why_not_runnable(card, runtime):
+        if why_not_runnable(_checked(card), runtime) or not RUNTIMES[runtime].opens_gguf:
             return ()
         try:
             return offered_weights(card)
@@ -190,6 +191,8 @@ class Registry:
         settings = {name: arguments[name] for name in SETTINGS}
         self._check_open()
         card = model if isinstance(model, Card) else self.card(model)
+        if options is not None and not isinstance(options, Mapping):
+            raise BadInput(f"the options are of type {type(options).__name__}; expected a mapping of names to values")
         if on_progress is not None:
             return self._open(card, runtime, settings, options, on_progress)
         with notebook_bar(f"Opening {card.id}") as bar:
@@ -335,6 +338,18 @@ def places_of_models() -> list[str]:
         for name, place in card.source.items()
         if name in (card.kind, "language")
     ]
+
+
+def _checked(card: Any) -> Card:
+    if not isinstance(card, Card):
+        raise BadInput(f"the card is of type {type(card).__name__}; expected what `Registry.card` returns for a model")
+    return card
+
+
+def _checked_bytes(value: Any) -> int:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
+        raise BadInput(f"memory_bytes is {value!r:.80}; expected a number of bytes")
+    return int(min(value, sys.maxsize))
 
 
 def _residency(process: IsolatedSession, memory: int, busy: bool, idle: float) -> Residency:

@@ -9,8 +9,9 @@ across a network. A session has the capabilities of its model's family and no me
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -273,6 +274,21 @@ def checked_texts(texts: Any) -> list[str]:
             raise BadInput(f"text {number} is of type {type(text).__name__}; expected a text")
         check_characters(text, f"text {number}")
     return list(texts)
+
+
+def checked_ids(ids: Any) -> list[int]:
+    """Returns the ids of tokens as a list; raises `BadInput` for a single id, and for a member that is none."""
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable) or getattr(ids, "ndim", 1) == 0:
+        raise BadInput(f"the ids are of type {type(ids).__name__}; expected a list, even for one token")
+    checked = []
+    for number in ids:
+        try:
+            checked.append(operator.index(number))
+        except TypeError:
+            raise BadInput(f"{number!r:.80} is no id of a token; expected whole numbers") from None
+        if checked[-1] < 0:
+            raise BadInput(f"{number!r:.80} is no id of a token; ids count from 0")
+    return checked
 
 
 def last_transcript(events: Iterator[Event]) -> Transcript:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.paths import checked_path
 from workbench.trace.cuts import KEY
 from workbench.trace.formats import Stored, open_stored
 from workbench.trace.mapping import Mapped, StageMapping
@@ -81,7 +82,7 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise:
     Args:
         otherwise: the suffix to assume for any other file name; by default such a file is refused.
     """
-    stored = open_stored(path, otherwise)
+    stored = open_stored(checked_path(path, "the trace"), otherwise)
     names = list(stored.arrays)
     mapped = (
         mapping.stages(names, lambda name: stored.arrays[name]())

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput, DiskFull
+from workbench.core.paths import checked_path
 from workbench.formats.array_headers import NUMPY_TYPES
 from workbench.system.atomic_files import DISK_FULL, is_device
 from workbench.trace.spill import release
@@ -31,7 +32,7 @@ def trace_place(path: str | Path) -> Path:
 
     Raises `BadInput` if no file can be made there, or if a reader would not recognise its name.
     """
-    place = Path(path).absolute()
+    place = checked_path(path, "the place of the trace").absolute()
     _check_folder(path, place)
     if place.suffix.lower() != SUFFIX:
         raise BadInput(f"the trace cannot be written to {path}: expected a name that ends in {SUFFIX}")
@@ -50,7 +51,7 @@ def write_trace(path: str | Path, stages: Mapping[str, np.ndarray], meta: Mappin
     If the arrays are in a file or are read on access, only one is in memory at a time. Raises `BadInput` if the path
     cannot be written or the format does not support an array; then no file is left there.
     """
-    place = Path(path)
+    place = checked_path(path, "the place of the trace")
     _check_folder(path, place)
     descriptions = {name: _described(path, name, stages[name]) for name in stages}
     # Larger types first, so that each array starts at a multiple of its type's size.

@@ -28,6 +28,8 @@ def read_other(registry: Registry, text: str, card: Card) -> tuple[Card, Side]:
 
     Raises `BadInput` for a text that is neither a runtime, a type of weights nor a model.
     """
+    if not isinstance(text, str):
+        raise BadInput(f"the second side is of type {type(text).__name__}; expected a text such as gguf:q8_0")
     side_text = text.strip()
     if side_text in TYPES:
         side_text = f"gguf:{side_text}"

@@ -207,7 +207,7 @@ def find_view(name: str) -> View:
     """Returns a view by its name; raises `BadInput`, which lists the views, for an unknown one."""
     import difflib
 
-    if name in VIEWS:
+    if isinstance(name, str) and name in VIEWS:
         return VIEWS[name]
     close_names = difflib.get_close_matches(str(name), VIEWS, 1)
     hint = f"did you mean {close_names[0]}?" if close_names else f"expected one of {', '.join(VIEWS)}"

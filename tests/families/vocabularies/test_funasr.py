@@ -27,6 +27,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Vocabulary, Any]:
     return read_sentencepiece(path), sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 
+def test_pieces_of_ids_outside_the_vocabulary_are_refused() -> None:
+    vocabulary = Vocabulary(("<s>", "a"), "tokens.json")
+    assert vocabulary.pieces_of([1, 0]) == ("a", "<s>")
+    for number in (-1, 2):
+        with pytest.raises(BadInput, match=f"^there is no token {number} in the 2 of tokens.json"):
+            vocabulary.pieces_of([number])
+
+
 def test_sentencepiece_pieces_match_the_library(model: tuple[Vocabulary, Any]) -> None:
     vocabulary, processor = model
     assert len(vocabulary) == processor.get_piece_size() == COUNT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,14 @@ class Vocabulary:
     def ids(self) -> dict[str, int]:
         """The id of each piece; the first id of a piece that occurs twice."""
         return {piece: number for number, piece in reversed(list(enumerate(self.pieces)))}
+
+    def pieces_of(self, ids: Iterable[int]) -> tuple[str, ...]:
+        """Returns the piece of each id; raises `BadInput` for an id outside the vocabulary."""
+        numbers = tuple(ids)
+        for number in numbers:
+            if not 0 <= number < len(self):
+                raise BadInput(f"there is no token {number} in the {len(self)} of {self.source}")
+        return tuple(self.pieces[number] for number in numbers)
 
     @cached_property
     def _space(self) -> str:

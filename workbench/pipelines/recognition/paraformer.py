@@ -129,7 +129,7 @@ class ParaformerPipeline:
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """See `workbench.pipelines.recognition.recogniser.NamesPieces`."""
-        return tuple(self.model.vocabulary.pieces[number] for number in ids)
+        return self.model.vocabulary.pieces_of(ids)
 
     def recognise(
         self, samples: np.ndarray, options: ParaformerOptions, recorder: Recorder | None = None

@@ -240,7 +240,7 @@ class SenseVoicePipeline:
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """See `workbench.pipelines.recognition.recogniser.NamesPieces`."""
-        return tuple(self.model.vocabulary.pieces[number] for number in ids)
+        return self.model.vocabulary.pieces_of(ids)
 
     def trace(
         self,

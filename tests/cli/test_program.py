@@ -63,8 +63,9 @@ def test_closed_stdout_pipe_ends_the_program_without_an_error_message() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_full_disk_raises_one_line_error() -> None:
-    with open("/dev/full", "w") as full, workbench("models", stdout=full) as program:  # noqa: PTH123
+@pytest.mark.parametrize("arguments", [["models"], ["--help"], ["--version"], ["chat", "--help"]])
+def test_full_disk_raises_one_line_error(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full, workbench(*arguments, stdout=full) as program:  # noqa: PTH123
         assert program.stderr
         assert program.stderr.read() == (
             "workbench: standard output could not be written: the disk is full (No space left on device); make room\n"

@@ -53,7 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_closed_streams()
     print_any_letter()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    parsed = parser().parse_args(arguments)
+    try:
+        parsed = parser().parse_args(arguments)
+    except SystemExit as ended:  # after --help, whose text argparse prints without a look at errors
+        failure = None if ended.code else _failure_of_stdout()
+        if failure is None:
+            raise
+        return _failed(ended, str(failure), failure.exit_status)
     end_in_order()
     try:
         status = COMMANDS[parsed.command](parsed)
@@ -79,7 +85,7 @@ def _else(command: str) -> int:
     return BadInput.exit_status if command in COMPARING else 1
 
 
-def _failed(error: Exception, sentence: str, status: int) -> int:
+def _failed(error: BaseException, sentence: str, status: int) -> int:
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
     _say(f"workbench: {sentence}")

@@ -44,8 +44,8 @@ ACTIVATION_NAMES = {
     "swish": "silu",
 }  # transformers' names of `ACTIVATIONS`
 NO_ENCODER = (
-    "the file has no encoder of the codec, because its semantic model is {model}; earlier speech of the assistant must "
-    "come with its codec streams"
+    "the file has no encoder of the codec, because GGUF cannot hold its semantic model, {model}; earlier speech of the "
+    "assistant must come with its codec streams"
 )
 
 
@@ -161,7 +161,7 @@ def plan_codec(
     draft.weight_and_bias(f"{CODEC}fc2", "fc2")
     _decoder(draft, len(sizes.upsampling))
     if not encodes:
-        return AudioPart(stated(sizes, CODEC), draft.planned, (NO_ENCODER.format(model=semantic.model_type),))
+        return AudioPart(stated(sizes, CODEC), draft.planned, (NO_ENCODER.format(model=_kind(semantic)),))
     draft.weight_and_bias(f"{CODEC}fc", "fc")
     _encoder(draft, len(sizes.downsampling))
     semantic_sizes = _semantic(draft, config)
@@ -209,6 +209,11 @@ def _is_supported(semantic: Any) -> bool:
         and getattr(semantic, "adapter_attn_dim", None) is None
         and semantic.hidden_act == semantic.feat_extract_activation == "gelu"
     )
+
+
+def _kind(semantic: Any) -> str:
+    """Returns the name of a semantic model that the GGUF runtime does not compute."""
+    return "a rare variant of HuBERT" if semantic.model_type == "hubert" else str(semantic.model_type)
 
 
 def _semantic(draft: _Draft, config: Any) -> SemanticSizes:

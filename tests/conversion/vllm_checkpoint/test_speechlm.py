@@ -13,8 +13,9 @@ pytest.importorskip("transformers", reason="needs transformers")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
+from tests.support.sound_files import white_noise  # noqa: E402
 from tests.support.speechlm_gguf import speechlm_file  # noqa: E402
-from tests.support.tiny_speechlm import tiny_espnet_release, tiny_speechlm  # noqa: E402
+from tests.support.tiny_speechlm import SEMANTIC, tiny_espnet_release, tiny_speechlm  # noqa: E402
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.core.settings import Settings  # noqa: E402
@@ -49,6 +50,22 @@ def test_output_matrix_is_written_if_it_differs_from_tied_embeddings(stored: str
     for directory in (tiny.directory, served):
         session = open_session(directory, "tiny", Settings(threads=1))
         answers.append(session.converse("hello", modalities="text", temperature=0.0, max_text_tokens=8).token_ids)
+        session.close()
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_codec_with_a_batch_norm_is_written(inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SEMANTIC, "conv_pos_batch_norm", True)
+    tiny = tiny_speechlm(tmp_path / "it", codec_inside=inside)
+    served = tmp_path / "served"
+    write_directory(plan_of(tiny.directory, "speechlm"), served)
+    spoken = {"role": "assistant", "content": [{"type": "audio", "audio": white_noise(0.5)}]}
+    messages = [{"role": "user", "content": "a"}, spoken, {"role": "user", "content": "b"}]
+    answers = []
+    for directory in (tiny.directory, served):
+        session = open_session(directory, "tiny", Settings(threads=1))
+        answers.append(session.converse(messages, modalities="text", temperature=0.0, max_text_tokens=8).token_ids)
         session.close()
     assert answers[0] == answers[1]
 

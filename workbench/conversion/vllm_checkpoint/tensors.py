@@ -20,7 +20,8 @@ from torch import Tensor
 from workbench.core.errors import BadInput
 from workbench.runtimes.pytorch.checkpoints.memory_mapping import release_pages
 
-SAFETENSORS_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+SAFETENSORS_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
+COUNTER = ".num_batches_tracked"  # of a batch norm: the only whole number among the tensors of a network
 CHUNK_VALUES = 1 << 22  # values that are checked and written at a time
 ALIGNED = 8  # bytes: alignment of the values
 
@@ -54,12 +55,13 @@ def stored_tensor(name: str, tensor: Tensor, regions: Sequence[tuple[int, int]] 
 
     Raises `BadInput` for a dtype that weights cannot have.
     """
-    if tensor.dtype not in SAFETENSORS_NAMES:
-        kinds = ", ".join(str(dtype).removeprefix("torch.") for dtype in SAFETENSORS_NAMES)
+    weights = [dtype for dtype in SAFETENSORS_NAMES if dtype.is_floating_point]
+    if tensor.dtype not in ([torch.int64] if name.endswith(COUNTER) else weights):
+        kinds = ", ".join(str(dtype).removeprefix("torch.") for dtype in weights)
         raise BadInput(f"{where}: tensor {name} holds {tensor.dtype}; expected one of {kinds}")
 
     def rows(first: int, last: int) -> Tensor:
-        part = tensor.detach()[first:last]
+        part = tensor.detach().reshape(tensor.shape or (1,))[first:last]
         values = part.clone(memory_format=torch.contiguous_format)
         release_pages(part, list(regions))
         return values
@@ -102,7 +104,7 @@ def _header(tensors: Sequence[StoredTensor]) -> bytes:
 
 
 def _write(tensor: StoredTensor, file: IO[bytes], where: str, on_written: Callable[[StoredTensor, int], None]) -> None:
-    count = tensor.shape[0]
+    count = tensor.shape[0] if tensor.shape else 1
     step = max(CHUNK_VALUES // max(math.prod(tensor.shape[1:]), 1), 1)
     for first in range(0, count, step):
         values = tensor.rows(first, min(first + step, count))

@@ -152,11 +152,6 @@ def _block(layer: Any, x: torch.Tensor, first: float = 1.0, second: float = 1.0,
     return second * y + layer.mlp(layer.post_attention_layernorm(y))
 
 
-def _parallel(layer: Any, x: torch.Tensor, **more: Any) -> torch.Tensor:
-    y = x + layer.self_attn(hidden_states=layer.input_layernorm(x), **more)[0]
-    return y + layer.mlp(layer.post_attention_layernorm(x)) + 0 * y
-
-
 def _skipped(model: Any, n: int, draw: np.random.Generator) -> str:
     model.model.layers[n].forward = lambda x, **_: x
     return f"llm.layers.{n}"

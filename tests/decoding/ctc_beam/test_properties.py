@@ -178,7 +178,11 @@ def test_pruning_never_raises_the_score_of_a_hypothesis(seed: int, beam_size: in
 def test_phrases_are_counted_leftmost_and_longest(sequences: list[list[int]], text: list[int]) -> None:
     phrases = Phrases(tuple(map(tuple, sequences)))
     counter = PhraseCounter(phrases, 3)
-    state, earned = counter.advance_one(0, text)
+    states, earned = np.array([0]), 0
+    for symbol in text:
+        states, newly_earned = counter.advance(states, np.array([symbol]))
+        earned += int(newly_earned[0])
+    state = int(states[0])
     assert earned + counter.at_end[state] == boosted(text, phrases)
     pending = [boosted(text[:length], phrases) for length in range(len(text) + 1)]
     assert all(earlier <= later for earlier, later in pairwise(pending))

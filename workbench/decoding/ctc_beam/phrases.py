@@ -85,14 +85,6 @@ class PhraseCounter:
         self._failure_node = np.array(failure_node, dtype=np.int64)
         self.at_end = np.array(at_end, dtype=np.int64)  # earned by the state's text if nothing follows
 
-    def advance_one(self, state: int, symbols: Sequence[int]) -> tuple[int, int]:
-        """Returns the state after some symbols, and how many symbols were earned on the way."""
-        states, earned = np.array([state]), 0
-        for symbol in symbols:
-            states, newly_earned = self.advance(states, np.array([symbol]))
-            earned += int(newly_earned[0])
-        return int(states[0]), earned
-
     def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the states int64 [n] after one more symbol each, and how many symbols it earned each, int64 [n]."""
         earned = np.zeros(len(states), dtype=np.int64)

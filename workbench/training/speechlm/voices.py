@@ -107,12 +107,6 @@ class Speaker:
         return np.tile(self.silence, (frames, 1))
 
 
-def say_digits(clips: Clips, voice: str, digits: Sequence[int]) -> Samples:
-    """Returns the samples whose codes `Speaker.say` gives."""
-    outer = np.zeros(OUTER * FRAME, np.float32)
-    return np.concatenate([outer, *(np.pad(clips[voice, digit], MARGIN * FRAME) for digit in digits), outer])
-
-
 def general_clips(takes: Sequence[Take], share: float, seed: int = 0) -> Iterator[Samples]:
     """Yields clips of a share of the takes, for the codec's fit."""
     import soxr

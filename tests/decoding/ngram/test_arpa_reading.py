@@ -124,6 +124,8 @@ FAULTS = [
         "no \\data\\ stands in its first lines; expected a language model in the ARPA format, plain or gzipped",
     ),
     (b"\0" * 3_000_000, "line 1 of lm.arpa is longer than 1048576 bytes"),
+    ("iARPA\n\n" + GOOD, "lm.arpa is in IRSTLM's format iARPA; expected the ARPA format: compile-lm --text=yes writes"),
+    ("qARPA 2 256 256\n\n" + GOOD, "lm.arpa is in IRSTLM's format qARPA; expected the ARPA format: quantize-lm read"),
     (GOOD.replace("1=4", "1=5"), "line 11 of lm.arpa is '\\\\2-grams:' after 4 1-grams; expected 5 of them"),
     (GOOD.replace("1=4", "1=3"), "line 9 of lm.arpa holds one 1-gram more than the head promises; expected 3"),
     (

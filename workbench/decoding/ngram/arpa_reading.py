@@ -21,6 +21,10 @@ from workbench.formats.text_files import check_stored
 
 HEAD_LINES = 1000  # lines that are searched for \data\; pocketsphinx writes a comment before it
 _COUNT = re.compile(rb"ngram\s+(\d{1,4})\s*=\s*(\d{1,18})")
+_IRSTLM = {  # formats of IRSTLM that look like ARPA, with numbers of other meanings; and what to do
+    b"iARPA": "compile-lm --text=yes writes ARPA from it",
+    b"qARPA": "quantize-lm read ARPA to write it",
+}
 _SECTION = re.compile(rb"\\(\d{1,4})-grams:")
 _SPACE = np.zeros(256, bool)
 _SPACE[[*b" \t\n\r\v\f"]] = True  # what bytes.split() splits at
@@ -71,6 +75,11 @@ class _Reader:
     def _head(self) -> tuple[list[int], bytes]:
         """Returns the promised number of n-grams of each order, and the line after the head."""
         line = self._lines.next()
+        kind = (line or b"").split(b" ")[0]
+        if kind in _IRSTLM:
+            raise BadInput(
+                f"{self._name} is in IRSTLM's format {kind.decode()}; expected the ARPA format: {_IRSTLM[kind]}"
+            )
         while line is not None and line != b"\\data\\":
             line = self._lines.next() if self._lines.number < HEAD_LINES else None
         if line is None:

@@ -57,7 +57,7 @@ _log10 = st.sampled_from([-0.125, -0.5, -1.0, -2.75, -99.0, -math.inf, 0.0])
 
 
 @st.composite
-def entries_of_models(draw: st.DrawFn, most_order: int = 6) -> Entries:
+def entries_of_models(draw: st.DrawFn, most_order: int = 9) -> Entries:
     """Draws the n-grams of a model in which prefixes, suffixes and special words may be missing."""
     special = [name for name in ("<s>", "</s>", draw(st.sampled_from(["<unk>", "<UNK>"]))) if draw(st.booleans())]
     words = [*WORDS[: draw(st.integers(1, len(WORDS)))], *special]

@@ -8,7 +8,7 @@ from pathlib import Path
 from workbench.cli.arguments.models import add_flags, path_of
 from workbench.core.options import option_specs
 from workbench.decoding.ctc_options import CtcBeamOptions
-from workbench.decoding.ngram.tables import MAX_ORDER
+from workbench.decoding.ngram.tables import MAX_TRAINED_ORDER
 
 
 def add_decode(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def add_train_lm(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=4,
         metavar="N",
-        help=f"longest n-grams, 1 to {MAX_ORDER} (default: %(default)s)",
+        help=f"longest n-grams, 1 to {MAX_TRAINED_ORDER} (default: %(default)s)",
     )
     parser.add_argument(
         "--model",

@@ -11,7 +11,10 @@ import numpy as np
 START, END = "<s>", "</s>"
 UNKNOWNS = ("<unk>", "<UNK>")
 """The names of the unknown word; the first that a model has counts."""
-MAX_ORDER = 6
+MAX_ORDER = 20
+"""Of a file that is read; models of letters have the longest n-grams."""
+MAX_TRAINED_ORDER = 6
+"""Of a model that is trained; KenLM reads no longer n-grams unless it is compiled for them."""
 
 
 @dataclass(frozen=True)

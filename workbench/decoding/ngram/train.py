@@ -12,7 +12,7 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.decoding.ngram.counts import count_ngrams
 from workbench.decoding.ngram.kneser_ney import FALLBACK, estimate
-from workbench.decoding.ngram.tables import END, MAX_ORDER, START, UNKNOWNS, NgramTables
+from workbench.decoding.ngram.tables import END, MAX_TRAINED_ORDER, START, UNKNOWNS, NgramTables
 
 UNKNOWN_ID, START_ID, END_ID = range(3)
 
@@ -41,8 +41,8 @@ def train(
 
     Raises `BadInput` for a text without words, for one that contains `<s>` or `</s>`, and for words with white space.
     """
-    if not 1 <= order <= MAX_ORDER:
-        raise BadInput(f"the order is {order}; expected 1 to {MAX_ORDER}")
+    if not 1 <= order <= MAX_TRAINED_ORDER:
+        raise BadInput(f"the order is {order}; expected 1 to {MAX_TRAINED_ORDER}")
     ids: defaultdict[str, int] = defaultdict()
     ids |= {UNKNOWNS[0]: UNKNOWN_ID, START: START_ID, END: END_ID, UNKNOWNS[1]: UNKNOWN_ID}
     ids.default_factory = lambda: len(ids) - 1  # one word has two names

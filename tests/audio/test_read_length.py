@@ -34,6 +34,12 @@ def test_wav_header_with_too_short_a_length_reads_all_samples_with_a_note(tmp_pa
     np.testing.assert_array_equal(recording.samples, int16_samples(wav))
 
 
+def test_a_difference_of_milliseconds_is_visible_in_the_note(tmp_path: Path) -> None:
+    path = tmp_path / "rubbish_behind.wav"
+    path.write_bytes(wav_bytes(tone(3.2)) + b"\xaa" * 700)
+    assert read(path).notes == ("the header promises 3.200 s but the file holds 3.222 s; the 3.222 s were read",)
+
+
 @pytest.mark.parametrize("tail", [b"", b"\x01"])
 def test_repaired_wav_equals_a_file_with_correct_sizes(tmp_path: Path, tail: bytes) -> None:
     wav = wav_bytes(tone(0.2))

@@ -29,7 +29,9 @@ _SLACK_MS = 10  # fewer bytes than this behind the data chunk are a stray tail, 
 
 def shortfall_note(promised: float, seconds: float) -> str:
     """Returns a remark for the user on a file that is shorter than its header states; both lengths in seconds."""
-    return f"the header promises {promised:.1f} s but the file holds {seconds:.1f} s; the {seconds:.1f} s were read"
+    digits = 1 if f"{promised:.1f}" != f"{seconds:.1f}" else 3
+    stated, held = f"{promised:.{digits}f} s", f"{seconds:.{digits}f} s"
+    return f"the header promises {stated} but the file holds {held}; the {held} were read"
 
 
 @dataclass(frozen=True)

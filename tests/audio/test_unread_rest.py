@@ -13,6 +13,7 @@ from tests.support.sound_files import RATE, tone
 from workbench.audio.read import read, samples_to_int16
 from workbench.audio.track import open_track
 from workbench.audio.unread_rest import note_on_rest
+from workbench.core.errors import BadInput
 
 CONTAINERS = ("WAV", "FLAC", "AIFF", "AU", "CAF")
 SIZES = {"AIFF": (b"SSND", ">I"), "AU": (b".snd\x00\x00\x00\x18", ">I"), "CAF": (b"data", ">q")}  # a size is behind it
@@ -71,3 +72,12 @@ def test_second_flac_stream_is_found_across_the_border_of_two_pieces(
     for piece in range(len(content) - 9, len(content) + 1):
         monkeypatch.setattr("workbench.audio.unread_rest._PIECE", piece)
         assert NOTE in note_on_rest(path), piece
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_damaged_chunk_that_leads_before_the_file_raises_nothing_in_a_callback(tmp_path: Path) -> None:
+    """Such an exception would be printed with its traceback."""
+    path = tmp_path / "damaged.aiff"
+    path.write_bytes(written(path, "AIFF").replace(b"SSND", b"\x80SND"))
+    with pytest.raises(BadInput, match="holds no samples"):
+        read(path)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+_LAST_PLACE = (1 << 63) - 1
+
 
 @contextlib.contextmanager
 def kept_in_place(source: Path | BinaryIO) -> Iterator[BinaryIO]:
@@ -36,6 +38,14 @@ class FileView(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
+    def _move(self, place: int) -> None:
+        """Goes to a byte of the file; a place that no file has changes nothing, as in C.
+
+        A damaged header can name such a place, and an exception in a callback of libsndfile would be printed.
+        """
+        if 0 <= place <= _LAST_PLACE:
+            self._file.seek(place)
+
     def close(self) -> None:
         if self._opened_here and not self.closed:
             self._file.close()
@@ -51,8 +61,8 @@ class PatchedFile(FileView):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._file.tell(), io.SEEK_END: self._length}[whence]
-        self._file.seek(base + offset)
-        return base + offset
+        self._move(base + offset)
+        return self.tell()
 
     def tell(self) -> int:
         return self._file.tell()

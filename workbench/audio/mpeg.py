@@ -108,7 +108,7 @@ class _UnsizedFile(FileView):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at_end = whence == io.SEEK_END
         if not self._at_end:
-            self._file.seek(offset + (self._start if whence == io.SEEK_SET else 0), whence)
+            self._move(offset + (self._start if whence == io.SEEK_SET else self._file.tell()))
         return self.tell()
 
     def tell(self) -> int:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.evaluation.manifests.found import COLUMNS, LONGEST_TEXT, OBJECTS, TABLES, with_slashes
+from workbench.evaluation.manifests.corpus import COLUMNS, MAX_TEXT_CHARACTERS, OBJECTS, TABLES, with_slashes
 from workbench.evaluation.manifests.named_values import named_values
 from workbench.formats.text_files import lines_of, read_text, words_of
 
@@ -60,8 +60,10 @@ def read_transcripts(path: Path) -> list[FoundTranscript]:
     if not found:
         raise BadInput(f"{path.name} holds no transcripts; {EXPECTED}")
     for each in found:
-        if len(each.text) > LONGEST_TEXT:
-            raise BadInput(f"{each.where}: the transcript has {len(each.text)} characters; at most {LONGEST_TEXT}")
+        if len(each.text) > MAX_TEXT_CHARACTERS:
+            raise BadInput(
+                f"{each.where}: the transcript has {len(each.text)} characters; at most {MAX_TEXT_CHARACTERS}"
+            )
     return found
 
 
@@ -149,7 +151,7 @@ def _tsv(text: str, name: str) -> Iterator[FoundTranscript]:
 
 
 def _table(text: str, name: str, delimiter: str, quoting: Any = csv.QUOTE_MINIMAL) -> Iterator[FoundTranscript]:
-    csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST_TEXT))
+    csv.field_size_limit(max(csv.field_size_limit(), 2 * MAX_TEXT_CHARACTERS))
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
     try:
         columns = [each.strip() for each in next(reader, [])]

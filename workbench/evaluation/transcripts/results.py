@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from workbench.artifacts.digests import Digests
 from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
-from workbench.evaluation.manifests.found import relative_to
+from workbench.evaluation.manifests.corpus import relative_to
 from workbench.evaluation.models import DIGESTS, SEPARATOR
 from workbench.evaluation.rows import Result, Utterance, scores_of
 from workbench.evaluation.store import TRANSCRIPTS, Model
@@ -19,7 +19,7 @@ from workbench.evaluation.writer import Corpus, Position, Writer, index_of
 from workbench.system.user_cache import user_cache
 from workbench.text.rates import score
 
-LONGEST_NAME = 80  # characters
+MAX_NAME_CHARACTERS = 80  # characters
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ def transcript_files(files: Mapping[str, str | Path]) -> list[TranscriptFile]:
 
 
 def _transcript_file(name: str, path: Path) -> TranscriptFile:
-    if name != name.strip() or not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or SEPARATOR in name:
+    if name != name.strip() or not 0 < len(name) <= MAX_NAME_CHARACTERS or not name.isprintable() or SEPARATOR in name:
         raise BadInput(
-            f"the transcripts cannot be called {name!r:.100}; expected a name of at most {LONGEST_NAME} characters "
-            f"without {SEPARATOR}, such as whisper"
+            f"the transcripts cannot be called {name!r:.100}; expected a name of at most {MAX_NAME_CHARACTERS} "
+            f"characters without {SEPARATOR}, such as whisper"
         )
     transcripts = read_transcripts(path)
     digest = Digests(user_cache() / "evaluation" / DIGESTS).of_file(path)

@@ -26,8 +26,8 @@ from workbench.parity_lab.found import result_or_reason
 from workbench.parity_lab.judgement.clean_spread import CleanRuns, needs_clean
 from workbench.parity_lab.judgement.sources import Sources, TraceOrReason
 from workbench.parity_lab.outcome import Computed, LayerOutcome, Outcome
-from workbench.trace.chosen import ChosenStages
 from workbench.trace.step_names import beam_of, is_choice, step_and_stage
+from workbench.trace.subset import TraceSubset
 from workbench.trace.trace import StageFilter
 
 
@@ -140,7 +140,7 @@ def _part_of(outcome: Outcome, layer: str) -> Computed:
     trace, is_of_layer = outcome.computed.trace, StageFilter(",".join(_globs(layer)), is_recorded=True)
     # Its precision was judged by all its stages.
     meta = {"dtype": "float32", **trace.meta}
-    return replace(outcome.computed, trace=ChosenStages(trace, filter(is_of_layer, trace), meta))
+    return replace(outcome.computed, trace=TraceSubset(trace, filter(is_of_layer, trace), meta))
 
 
 def _globs(layer: str) -> tuple[str, ...]:

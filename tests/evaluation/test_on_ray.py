@@ -22,7 +22,7 @@ import pytest
 
 from benchmarks.evaluate_kills import check, make_corpus
 from tests.support.driven_evaluations import KEYS, all_rows, chosen, computed, drive, emptied
-from tests.support.fake_ray import FakeRay
+from tests.support.fake_ray import FakeRay, RayTaskError
 from workbench import evaluation
 from workbench.core.errors import BadInput, Unavailable
 from workbench.evaluation import on_ray
@@ -75,6 +75,64 @@ def test_machines_need_only_a_recording_that_the_driver_has(
     assert samples == [sample]
 
 
+@pytest.fixture
+def machines(fake: Any, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    """Returns a fake cluster of two machines, neither of which is the driver's."""
+    ray = fake(FakeRay({"near": 1, "far": 1}))
+    monkeypatch.setattr(on_ray, "this_machine", lambda: ray.machine)
+    monkeypatch.setattr(on_ray.socket, "gethostname", lambda: ray.machine)
+    return ray
+
+
+def test_only_a_recording_that_the_driver_has_and_a_machine_lacks_stops_the_run(
+    tmp_path: Path, machines: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def here(root: str, audio: str) -> bool:
+        return audio != "nowhere.wav" and (audio, machines.machine) != ("b.wav", "far")
+
+    class Reading(AtOnce):
+        def results(self, utterances: Sequence[Utterance]) -> Iterator[Result]:
+            for each in utterances:
+                found = computed(self.job.key, each)
+                yield found if here("", each.audio) else Result(each.id, found.model, "", "there is no file")
+
+    monkeypatch.setattr(on_ray, "Worker", Reading)
+    monkeypatch.setattr(on_ray, "is_here", here)
+    listing = tmp_path / "list.csv"
+    listing.write_text("id,audio,text\n" + "".join(f"{each},{each}.wav,one\n" for each in ("nowhere", "a", "c")))
+    arguments: Any = {"address": "auto", "batch_size": 1}
+    assert evaluation.run(listing, ["demo/sensevoice"], tmp_path / "out", **arguments).models[0].failed == 1
+    listing.write_text("id,audio,text\n" + "".join(f"{each},b.wav,one\n" for each in range(6)))
+    with pytest.raises(Unavailable, match=rf"@far has no {tmp_path}/b\.wav; put the recordings at the same path on"):
+        evaluation.run(listing, ["demo/sensevoice"], tmp_path / "other", **arguments)
+    assert all(each.gone for each in machines.actors) and not machines.connected
+
+
+def test_error_on_another_machine_names_the_machine(
+    tmp_path: Path, machines: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(job: Job, name: str, elsewhere: bool) -> None:
+        raise Unavailable("the package is missing")
+
+    monkeypatch.setattr(on_ray, "Worker", fail)
+    unfinished, _ = emptied(tmp_path / "out")
+    with pytest.raises(Unavailable, match=r"^ray-1@(near|far): the package is missing$"):
+        drive(unfinished, RayWorkers("auto", MODELS))
+
+
+def test_actor_whose_own_code_fails_says_where_and_why(
+    tmp_path: Path, machines: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(actor: Any, job: Job, version: str) -> None:
+        raise RayTaskError("ray::Actor.open() (pid=7, ip=10.0.0.2)\nModuleNotFoundError: No module named 'workbench'")
+
+    monkeypatch.setattr(on_ray.Actor, "open", fail)
+    unfinished, _ = emptied(tmp_path / "out")
+    sentence = r"a worker on the machine 10\.0\.0\.2 does not start: ModuleNotFoundError: No module named 'workbench'; "
+    with pytest.raises(Unavailable, match=sentence):
+        drive(unfinished, RayWorkers("auto", MODELS))
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_lost_ray_node_loses_no_recording(tmp_path: Path, fake: Any, seed: int) -> None:
     unfinished, expected = emptied(tmp_path / "out")
@@ -110,8 +168,11 @@ def test_invalid_address_full_cluster_and_missing_ray_raise_an_error(
     with socket.create_server(("127.0.0.1", 0)) as server:
         RayWorkers(f"ray://127.0.0.1:{server.getsockname()[1]}", MODELS).close()
     fake(FakeRay({"one": 0}))
-    with pytest.raises(Unavailable, match=r"no node of the Ray cluster has room for demo/a\|pytorch, which needs 1 "):
+    with pytest.raises(
+        Unavailable, match=r"no node of the Ray cluster has room for demo/a\|pytorch, which needs 1 "
+    ) as caught:
         RayWorkers("auto", MODELS)
+    assert str(caught.value).endswith("; a Ray cluster of 1 node has 0 processors, 8.0 GB of memory")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(Unavailable, match=r'needs Ray; run: pip install "speech-workbench\[ray\]"'):
         RayWorkers("auto", MODELS)

@@ -6,12 +6,14 @@ actors hold ends in `RayActorError`, and its processors are gone.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+DRIVER = "driver"
 Fate = Callable[[str, str], str | None]
 """Takes a node and the name of a method; returns the node that is lost now, or None."""
 
@@ -22,6 +24,12 @@ class RayError(Exception):
 
 class RayActorError(RayError):
     """An actor is gone."""
+
+    actor_init_failed = False
+
+
+class RayTaskError(RayError):
+    """The code of an actor raised an error."""
 
 
 @dataclass(eq=False)
@@ -69,7 +77,7 @@ class FakeRay:
         cpus: of each node, by its name.
     """
 
-    exceptions = SimpleNamespace(RayError=RayError)
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
     def __init__(self, cpus: dict[str, int], fate: Fate = lambda node, method: None):
         self.free = dict(cpus)
@@ -78,6 +86,7 @@ class FakeRay:
         self.asked: list[dict[str, Any]] = []  # the options of every actor
         self.computed_by: list[str] = []  # the node of each task
         self.connected = False
+        self.machine = DRIVER  # whose code runs now
         self._turn = itertools.count()
 
     def is_initialized(self) -> bool:
@@ -112,7 +121,15 @@ class FakeRay:
             node = max(self.free, key=lambda each: self.free[each], default=None)
             if actor.node is None and not actor.gone and node and self.free[node] >= actor.asked["num_cpus"]:
                 self.free[node] -= actor.asked["num_cpus"]
-                actor.node, actor.made = node, actor.make()
+                actor.node = node
+                with self._on(node):
+                    actor.made = actor.make()
+
+    @contextlib.contextmanager
+    def _on(self, node: str) -> Iterator[None]:
+        self.machine = node
+        yield
+        self.machine = DRIVER
 
     def wait(self, tasks: Sequence[Task], num_returns: int, timeout: float) -> tuple[list[Task], list[Task]]:
         """Runs one more task, in turns, where none is done."""
@@ -136,7 +153,11 @@ class FakeRay:
                 self.end(each)
         if not actor.gone:
             self.computed_by.append(actor.node)
-            task.value = getattr(actor.made, task.method)(*task.arguments)
+            with self._on(actor.node):
+                try:
+                    task.value = getattr(actor.made, task.method)(*task.arguments)
+                except RayError as error:
+                    task.error = error
             task.done = True
             actor.tasks.remove(task)
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import socket
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,7 +27,7 @@ from workbench.core.settings import SessionSpec
 from workbench.evaluation.child import portable
 from workbench.evaluation.models import Chosen
 from workbench.evaluation.rows import Result, Utterance
-from workbench.evaluation.worker import Job, Worker
+from workbench.evaluation.worker import Job, Worker, is_here, lacking
 from workbench.evaluation.workers import Died, Failed, Finished, Opened, Reply
 from workbench.registry.budget import estimated_bytes
 
@@ -33,12 +36,25 @@ CONNECT_SECONDS = 10.0
 OPENING = 0  # the number of the opening, which is not a batch
 
 
+@dataclass(frozen=True)
+class Computed:
+    """What an actor made of a batch."""
+
+    worker: str  # its name
+    results: list[Result]
+    missing: list[str]  # recordings that failed because the actor's machine lacks them
+
+
 class Actor:
-    """A worker on some node. It returns errors instead of raising them, because Ray cannot pickle every error."""
+    """A worker on some node. It returns errors instead of raising them, because Ray cannot pickle every error.
+
+    Args:
+        driver: `this_machine` of the driver.
+    """
 
     def __init__(self, name: str, driver: str):
         self.name = f"{name}@{socket.gethostname()}"
-        self.driver = driver
+        self.elsewhere = this_machine() != driver
         self.worker: Worker | None = None
 
     def open(self, job: Job, version: str) -> float | tuple[type[WorkbenchError], str]:
@@ -47,19 +63,37 @@ class Actor:
         try:
             if version != __version__:
                 raise Unavailable(f"{self.name} has version {__version__} of the workbench; expected {version}")
-            self.worker = Worker(job, self.name, elsewhere=socket.gethostname() != self.driver)
+            self.worker = Worker(job, self.name, elsewhere=self.elsewhere)
         except Exception as error:
-            return portable(error)
+            return self._portable(error)
         return time.perf_counter() - start_time
 
-    def compute(self, utterances: Sequence[Utterance]) -> list[Result] | tuple[type[WorkbenchError], str]:
+    def compute(self, utterances: Sequence[Utterance]) -> Computed | tuple[type[WorkbenchError], str]:
         """Returns the results of a batch, or an error's class and sentence."""
         try:
             if self.worker is None:
                 raise WorkbenchError("the model is not loaded")
-            return list(self.worker.results(utterances))
+            results = list(self.worker.results(utterances))
         except Exception as error:
-            return portable(error)
+            return self._portable(error)
+        failed = {each.id for each in results if each.error is not None} if self.elsewhere else set()
+        root = self.worker.job.root
+        return Computed(
+            self.name,
+            results,
+            [each.audio for each in utterances if each.id in failed and not is_here(root, each.audio)],
+        )
+
+    def _portable(self, error: Exception) -> tuple[type[WorkbenchError], str]:
+        """Returns an error's class and sentence, which names this machine if it is not the driver's."""
+        kind, sentence = portable(error)
+        return kind, sentence if self.name in sentence or not self.elsewhere else f"{self.name}: {sentence}"
+
+
+def this_machine() -> str:
+    """Returns a text that differs between two machines, also if both have the same name."""
+    boot = Path("/proc/sys/kernel/random/boot_id")  # Linux only
+    return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''}"
 
 
 class RayWorkers:
@@ -96,12 +130,16 @@ class RayWorkers:
             self._nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             for key, need in self._needs.items():
                 if not any(_fits(need, node) for node in self._nodes):
-                    raise Unavailable(f"no node of the Ray cluster has room for {key}, which needs {_words(need)}")
+                    raise Unavailable(
+                        f"no node of the Ray cluster has room for {key}, which needs {_words(need)}; "
+                        f"{self.place} has {_largest(self._nodes)}"
+                    )
             self._actor = ray.remote(Actor)
         except BaseException:
             self.close()
             raise
         self._actors: dict[int, Any] = {}
+        self._root = ""  # of the corpus
         self._waiting: dict[Any, tuple[int, int]] = {}  # by the awaited reference: the worker and the batch
 
     def _connect(self, address: str) -> None:
@@ -130,6 +168,7 @@ class RayWorkers:
 
     def start(self, number: int, job: Job) -> None:
         """Asks Ray for an actor; it starts where there is room."""
+        self._root = job.root
         cpus, memory, gpus = self._needs[job.key]
         actor = self._actor.options(
             num_cpus=cpus,
@@ -138,7 +177,7 @@ class RayWorkers:
             max_restarts=0,
             max_task_retries=0,
             scheduling_strategy="SPREAD",
-        ).remote(f"ray-{number}", socket.gethostname())
+        ).remote(f"ray-{number}", this_machine())
         self._actors[number] = actor
         opening: Any = actor.open
         self._waiting[opening.remote(job, __version__)] = number, OPENING
@@ -148,7 +187,10 @@ class RayWorkers:
         self._waiting[self._actors[number].compute.remote(list(utterances))] = number, batch
 
     def replies(self, seconds: float) -> list[Reply]:
-        """Waits up to `seconds` for actors to finish something, and returns their replies."""
+        """Waits up to `seconds` for actors to finish something, and returns their replies.
+
+        Raises `Unavailable` if a machine lacks a recording that this machine has.
+        """
         if not self._waiting:
             time.sleep(seconds)
             return []
@@ -170,11 +212,18 @@ class RayWorkers:
         try:
             value = self._ray.get(each)
         except self._ray.exceptions.RayError as error:
+            if getattr(error, "actor_init_failed", False) or isinstance(error, self._ray.exceptions.RayTaskError):
+                return Failed(number, _cannot_start(error))
             return Died(number, f"was lost ({type(error).__name__})")
         if isinstance(value, tuple):
             kind, sentence = value
             return Failed(number, kind(sentence))
-        return Opened(number, value) if batch == OPENING else Finished(number, batch, value, True)
+        if batch == OPENING:
+            return Opened(number, value)
+        for audio in value.missing:
+            if is_here(self._root, audio):
+                raise lacking(value.worker, self._root, audio)
+        return Finished(number, batch, value.results, True)
 
     def end(self, number: int) -> None:
         """Ends an actor at once."""
@@ -190,6 +239,16 @@ class RayWorkers:
             self.end(number)
         if self._own:
             self._ray.shutdown()
+
+
+def _cannot_start(error: Exception) -> Unavailable:
+    """Returns the error of an actor whose own code, such as the import of the workbench, failed on its machine."""
+    text = str(error).strip()
+    machine = re.search(r"\bip=([^\s,)]+)", text)
+    return Unavailable(
+        f"a worker{f' on the machine {machine[1]}' if machine else ''} does not start: {text.splitlines()[-1]:.300}; "
+        "install the same version of the workbench, with all that it needs, on every machine"
+    )
 
 
 def _check_port(address: str) -> None:
@@ -226,6 +285,12 @@ def _times(need: Need, node: dict[str, float]) -> int:
 
 def _fits(need: Need, node: dict[str, float]) -> bool:
     return _times(need, node) >= 1
+
+
+def _largest(nodes: Sequence[dict[str, float]]) -> str:
+    """Returns in words what the node with the most of everything has."""
+    gpus, cpus, memory = max((node.get("GPU", 0.0), node.get("CPU", 0.0), node.get("memory", 0.0)) for node in nodes)
+    return ("at most " if len(nodes) > 1 else "") + _words((int(cpus), int(memory), int(gpus)))
 
 
 def _words(need: Need) -> str:

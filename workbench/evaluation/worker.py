@@ -207,9 +207,14 @@ def _check_recordings(job: Job, name: str) -> None:
     """Raises `Unavailable` if the sample is not on this machine."""
     if not job.sample or is_here(job.root, job.sample):
         return
-    place = place_of(job.root, job.sample)
-    folder = Path(job.root or place)
-    raise Unavailable(
+    raise lacking(name, job.root, job.sample)
+
+
+def lacking(name: str, root: str, audio: str) -> Unavailable:
+    """Returns the error of a worker on a machine without a recording that the driver's machine has."""
+    place = place_of(root, audio)
+    folder = Path(root or place)
+    return Unavailable(
         f"{name} has no {place if _exists(folder) else folder}; put the recordings at the same path on every "
         "machine, such as on a shared disk, or name them by an address such as s3://"
     )

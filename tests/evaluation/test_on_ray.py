@@ -120,6 +120,25 @@ def test_error_on_another_machine_names_the_machine(
         drive(unfinished, RayWorkers("auto", MODELS))
 
 
+@pytest.mark.parametrize("sudden", [True, False])
+def test_lost_connection_to_the_cluster_ends_the_run_in_one_sentence(
+    tmp_path: Path, fake: Any, monkeypatch: pytest.MonkeyPatch, sudden: bool
+) -> None:
+    def lose(node: str, method: str) -> None:
+        if len(ray.computed_by) == 4:
+            ray.connected = False
+            if sudden:
+                raise ConnectionError("the client is shutting down")
+
+    ray = fake(FakeRay({"one": 2}, lose))
+    unfinished, _ = emptied(tmp_path / "out")
+    with pytest.raises(
+        Unavailable, match=r"the Ray cluster auto cannot be reached any more: the .*; when it runs again,"
+    ):
+        drive(unfinished, RayWorkers("auto", MODELS))
+    assert 0 < sum(unfinished.done().values()) < 60 and not ray.connected
+
+
 def test_actor_whose_own_code_fails_says_where_and_why(
     tmp_path: Path, machines: FakeRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:

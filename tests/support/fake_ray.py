@@ -133,7 +133,9 @@ class FakeRay:
 
     def wait(self, tasks: Sequence[Task], num_returns: int, timeout: float) -> tuple[list[Task], list[Task]]:
         """Runs one more task, in turns, where none is done."""
-        assert self.connected and num_returns <= len(tasks)
+        assert num_returns <= len(tasks)
+        if not self.connected:
+            raise RayError("the client is not connected")
         self._place()
         if not any(each.done for each in tasks):
             ready = [each for each in tasks if each.actor.node and each is each.actor.tasks[0]]
@@ -177,5 +179,6 @@ class FakeRay:
         return task.value
 
     def kill(self, actor: FakeActor, no_restart: bool) -> None:
+        assert self.connected, "Ray would start a cluster here"
         assert no_restart
         self.end(actor)

@@ -13,7 +13,7 @@ import re
 import socket
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,8 @@ class RayWorkers:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Otherwise Ray 2 would kill a worker because of the memory of other programs.
         os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+        # Otherwise Ray would start a cluster on this machine when the connection to another one is lost.
+        os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault(
             "RAY_worker_niceness", "0"
@@ -122,6 +124,7 @@ class RayWorkers:
                 'an evaluation on a Ray cluster needs Ray; run: pip install "speech-workbench[ray]"'
             ) from error
         self._ray = ray
+        self._address = address
         self._own = not ray.is_initialized()
         if self._own:
             self._connect(address)
@@ -166,34 +169,55 @@ class RayWorkers:
         """Returns how many workers of the largest model fit on the cluster."""
         return max(1, min(sum(_times(need, node) for node in self._nodes) for need in self._needs.values()))
 
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Raises `Unavailable` if the connection to the cluster is lost, or is lost in the block."""
+        try:
+            if not self._ray.is_initialized():
+                raise ConnectionError("the connection has ended")
+            yield
+        except Exception as error:  # without a connection, Ray raises errors of several kinds
+            if not isinstance(error, ConnectionError) and self._ray.is_initialized():
+                raise
+            raise Unavailable(
+                f"the Ray cluster {self._address} cannot be reached any more: {message_of(error).rstrip('.')}; "
+                "when it runs again, the same command continues the evaluation"
+            ) from error
+
     def start(self, number: int, job: Job) -> None:
         """Asks Ray for an actor; it starts where there is room."""
         self._root = job.root
         cpus, memory, gpus = self._needs[job.key]
-        actor = self._actor.options(
-            num_cpus=cpus,
-            memory=memory,
-            num_gpus=gpus,
-            max_restarts=0,
-            max_task_retries=0,
-            scheduling_strategy="SPREAD",
-        ).remote(f"ray-{number}", this_machine())
-        self._actors[number] = actor
-        opening: Any = actor.open
-        self._waiting[opening.remote(job, __version__)] = number, OPENING
+        with self._connected():
+            actor = self._actor.options(
+                num_cpus=cpus,
+                memory=memory,
+                num_gpus=gpus,
+                max_restarts=0,
+                max_task_retries=0,
+                scheduling_strategy="SPREAD",
+            ).remote(f"ray-{number}", this_machine())
+            self._actors[number] = actor
+            opening: Any = actor.open
+            self._waiting[opening.remote(job, __version__)] = number, OPENING
 
     def submit(self, number: int, batch: int, utterances: Sequence[Utterance]) -> None:
         """Sends a batch to an actor. If the actor is gone, a reply that says so will come."""
-        self._waiting[self._actors[number].compute.remote(list(utterances))] = number, batch
+        with self._connected():
+            self._waiting[self._actors[number].compute.remote(list(utterances))] = number, batch
 
     def replies(self, seconds: float) -> list[Reply]:
         """Waits up to `seconds` for actors to finish something, and returns their replies.
 
-        Raises `Unavailable` if a machine lacks a recording that this machine has.
+        Raises `Unavailable` if a machine lacks a recording that this machine has, or if the cluster is gone.
         """
         if not self._waiting:
             time.sleep(seconds)
             return []
+        with self._connected():
+            return self._received(seconds)
+
+    def _received(self, seconds: float) -> list[Reply]:
         ready, _ = self._ray.wait(list(self._waiting), num_returns=1, timeout=seconds)
         if ready:
             ready, _ = self._ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=0)
@@ -229,7 +253,7 @@ class RayWorkers:
         """Ends an actor at once."""
         actor = self._actors.pop(number, None)
         self._waiting = {each: which for each, which in self._waiting.items() if which[0] != number}
-        if actor is not None:
+        if actor is not None and self._ray.is_initialized():
             with contextlib.suppress(Exception):  # it may be gone
                 self._ray.kill(actor, no_restart=True)
 

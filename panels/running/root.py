@@ -187,6 +187,11 @@ def _can_be_entered(value: Any, place: FormComponent) -> bool:
 
 
 def _not_uploaded(function: BlockFunction) -> BadInput:
+    if function.api_visibility != "public":  # a page that has been open for long names files that are gone
+        return BadInput(
+            "the server no longer has a file that is chosen here: it has started again, or made room for newer files; "
+            "take the file out and choose it again"
+        )
     return BadInput(f"{_endpoint_name(function)} got a file that was not uploaded to this page; upload it first")
 
 

@@ -36,7 +36,7 @@ TEXT = gr.themes.Size(
 
 def head() -> str:
     """Returns the head of the page: the style sheets unchanged, that of the parts of parity reports, and the scripts
-    for the language, the addresses of tabs, messages, early presses and scrolling.
+    for the language, the addresses of tabs, messages, lost connections, early presses and scrolling.
 
     Gradio's own way (`css_paths`) rewrites every selector, splits it at commas even inside `:is()`, and drops the
     original rule inside `@media`.
@@ -55,7 +55,15 @@ def head() -> str:
     )
     scripts = "".join(
         (assets() / name).read_text(encoding="utf-8")
-        for name in ("language.js", "address.js", "toasts.js", "presses.js", "run_focus.js", "scrolling.js")
+        for name in (
+            "language.js",
+            "address.js",
+            "toasts.js",
+            "reconnect.js",
+            "presses.js",
+            "run_focus.js",
+            "scrolling.js",
+        )
     )
     return f"<style>{sheets}{PARTS}</style><script>{scripts}</script>"
 

@@ -192,7 +192,7 @@ class Terminal:
             stdout=device,
             stderr=device,
             start_new_session=True,
-            env={**os.environ, "TERM": "xterm"},
+            env={**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8:strict"},
         )
         os.close(device)
         self.output = ""
@@ -203,7 +203,7 @@ class Terminal:
         while not (match := re.search(pattern, self.output)):
             assert time.monotonic() < end, self.output
             if select.select([self.controller], [], [], 1.0)[0]:
-                self.output += os.read(self.controller, 4096).decode().replace("\r\n", "\n")
+                self.output += os.read(self.controller, 4096).decode(errors="replace").replace("\r\n", "\n")
         text, self.output = self.output[: match.end()], self.output[match.end() :]
         return text
 
@@ -298,6 +298,17 @@ def test_terminal_chat_reads_quoted_names_and_drops_recordings_that_are_refused(
     assert expected("say three").text in terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
     terminal.say("/save")
     terminal.until("no file is named; expected /save and the name of a WAV file\n.*> ")
+    terminal.say("/quit")
+    assert terminal.end() == 0
+
+
+def test_terminal_chat_goes_on_after_a_line_in_another_encoding() -> None:
+    terminal = Terminal("-m", "fake-audio", *SPEAK)
+    terminal.until("> ")
+    os.write(terminal.controller, b"caf\xff\n")
+    terminal.until("workbench: the line is not utf-8, the encoding of this terminal; type it again\n.*> ")
+    terminal.say("say three")
+    assert expected("say three").text in terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
     terminal.say("/quit")
     assert terminal.end() == 0
 

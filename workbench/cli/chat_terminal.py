@@ -77,6 +77,9 @@ class TerminalChat:
                 if is_ended():
                     raise
                 continue
+            except UnicodeDecodeError as error:
+                self.say(f"workbench: the line is not {error.encoding}, the encoding of this terminal; type it again")
+                continue
             if line == "/quit":
                 return 0
             try:

@@ -37,6 +37,8 @@ def read_speech_request(body: Mapping[str, Any], options: Collection[str]) -> Sp
     for name in fields:
         if name not in {*OWN_FIELDS, *ABOUT_THE_CALLER, *options}:
             raise unknown_field(name, [*OWN_FIELDS, *options])
+    if isinstance(fields.get("voice"), Mapping) and set(fields["voice"]) == {"id"}:  # a client's own voice
+        fields["voice"] = fields["voice"]["id"]
     for name in ("input", "voice", "response_format", "instructions", "stream_format"):
         if not isinstance(fields.get(name, ""), str):
             raise Refusal(f"{name} is {fields[name]!r:.80}; expected a text", name, "invalid_type")

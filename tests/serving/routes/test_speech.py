@@ -17,7 +17,9 @@ from starlette.testclient import TestClient
 
 from tests.serving.conftest import error_message
 from tests.support.fake_chat import FakeChatRegistry
+from workbench.openai_api.errors import Refusal
 from workbench.openai_api.sound_formats import encode_sound
+from workbench.openai_api.speech_request import read_speech_request
 from workbench.serving.routes import speech
 from workbench.session.conversation import AnswerSoFar
 
@@ -36,6 +38,14 @@ def test_speech_route_returns_wav_raw_pcm_and_server_sent_events(client: OpenAI)
     with pytest.raises(openai.BadRequestError) as caught:
         client.audio.speech.create(model="fake/words", voice="alloy", input="one")
     assert error_message(caught) == "fake/words answers in text; expected a model that speaks"
+
+
+def test_a_voice_may_be_an_object_with_an_id() -> None:
+    body = {"model": "m", "input": "one"}
+    assert read_speech_request({**body, "voice": {"id": "slt"}}, ()).voice == "slt"
+    for voice in ({"name": "slt"}, {"id": 3}, ["slt"]):
+        with pytest.raises(Refusal, match=r"^voice is .*; expected a text$"):
+            read_speech_request({**body, "voice": voice}, ())
 
 
 @pytest.mark.parametrize("form", [{"response_format": "wav"}, {"response_format": "pcm"}, {"stream_format": "sse"}])

@@ -87,6 +87,16 @@ def test_codec_with_different_codebooks_is_refused(directory: Path) -> None:
     change_json(directory / "xcodec" / "config.json", target_bandwidths=[2.0], codebook_size=32)
     with pytest.raises(BadInput, match="16 codes in a stream and the codec xcodec 32; expected the same"):
         read_speechlm(directory)
+    (directory / "xcodec" / "config.json").unlink()
+    with pytest.raises(BadInput, match=r"expected the same; its folder is missing, .*: put the folder xcodec there"):
+        read_speechlm(directory)
+
+
+@pytest.mark.parametrize(("key", "value"), [("audio_temperature", -1), ("text_topk", "9")])
+def test_bad_default_is_refused_by_its_key(directory: Path, key: str, value: object) -> None:
+    change_json(directory / "config.json", **{key: value})
+    with pytest.raises(BadInput, match=f"^{key} in it/config.json is {value!r}; expected "):
+        read_speechlm(directory)
 
 
 def test_missing_codec_weights_raise_unavailable(directory: Path) -> None:

@@ -155,7 +155,7 @@ def read_defaults(directory: Path, config: Mapping[str, Any], where: str) -> Spe
         "text": {"temperature": config.get("text_temperature"), "topk": config.get("text_topk")},
         "audio": {"temperature": config.get("audio_temperature"), "topk": config.get("audio_topk")},
     }
-    return read_inference(directory, with_inference(SpeechDefaults(), sections, where))
+    return read_inference(directory, with_inference(SpeechDefaults(), sections, where, "_"))
 
 
 def read_inference(directory: Path, defaults: SpeechDefaults) -> SpeechDefaults:

@@ -30,6 +30,7 @@ from workbench.families.speechlm.parts import (
     CodecParts,
     SpeechDefaults,
     Tower,
+    how_to_fetch,
     read_codec,
     window_notes,
 )
@@ -242,13 +243,16 @@ def _read_release(directory: Path, weights: Path | None) -> SpeechLmModel:
 
 def _fitting(codec: CodecParts, layout: SpeechLayout, where: str) -> CodecParts:
     """Returns the codec if the vocabulary is one of its codebooks; raises `BadInput` otherwise."""
+    missing = f"; its folder is missing, so this is Xcodec's default: {how_to_fetch(codec.name)}"
+    hint = "" if codec.directory else missing
     if codec.codebooks < layout.streams:
         raise BadInput(
             f"{where} has {layout.streams} streams and the codec {codec.name} {codec.codebooks} codebooks; "
-            "expected at least as many: the number of streams differs"
+            f"expected at least as many: the number of streams differs{hint}"
         )
     if codec.codes != layout.codes:
         raise BadInput(
-            f"{where} has {layout.codes} codes in a stream and the codec {codec.name} {codec.codes}; expected the same"
+            f"{where} has {layout.codes} codes in a stream and the codec {codec.name} {codec.codes}; expected the "
+            f"same{hint}"
         )
     return codec

@@ -225,8 +225,14 @@ def how_to_fetch(name: str) -> str:
     return f"put the folder {folder} there"
 
 
-def with_inference(defaults: SpeechDefaults, settings: Mapping[str, Any], where: str) -> SpeechDefaults:
+def with_inference(
+    defaults: SpeechDefaults, settings: Mapping[str, Any], where: str, separator: str = "."
+) -> SpeechDefaults:
     """Returns the defaults, with those changed that an ESPnet inference yaml sets.
+
+    Args:
+        where: the name of the file in messages.
+        separator: between section and key, as the file has them.
 
     Raises `BadInput` for a value that is not a number.
     """
@@ -252,7 +258,7 @@ def with_inference(defaults: SpeechDefaults, settings: Mapping[str, Any], where:
         kind = type(values[name])
         if not _is_number(value) or value < 0 or (kind is int and value != int(value)):
             expected = "a number" if kind is float else "a whole number"
-            raise BadInput(f"{section}.{key} in {where} is {value!r:.80}; expected {expected} of at least 0")
+            raise BadInput(f"{section}{separator}{key} in {where} is {value!r:.80}; expected {expected} of at least 0")
         values[name] = kind(value)
     enforced_types = settings.get("enforce_modality")
     enforced_types = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from workbench.families.speechlm.model import SpeechLmOptions
 from workbench.openai_api.chat_answer import NO_TEXT, ChatAnswer, error_event, events, usage
 from workbench.openai_api.chat_request import ChatRequest, read_chat_request
 from workbench.openai_api.kept_answers import KeptAnswers
-from workbench.session.conversation import Answer
+from workbench.openai_api.sound_formats import encode_sound
+from workbench.session.conversation import Answer, AudioPiece
 
 ASK = [{"role": "user", "content": "say three"}]
 NAMES = [spec.name for spec in option_specs(SpeechLmOptions)]
@@ -41,7 +43,8 @@ def answer_forms(answers: KeptAnswers, ends: float = 0.0, **fields: Any) -> tupl
 
 def join_deltas(chunks: list[Any]) -> dict[str, Any]:
     """Returns the message of a client that joins the deltas as OpenAI's: it joins texts, and takes other values."""
-    message: dict[str, Any] = {"content": None, "audio": {}, "data": b"", "finish": None}
+    message: dict[str, Any] = {"content": None, "audio": {}, "finish": None}
+    data = ""
     for chunk in chunks:
         for choice in chunk["choices"]:
             delta = choice["delta"]
@@ -49,11 +52,11 @@ def join_deltas(chunks: list[Any]) -> dict[str, Any]:
                 message["content"] = (message["content"] or "") + delta["content"]
             for name, value in (delta.get("audio") or {}).items():
                 if name == "data":
-                    message["data"] += base64.b64decode(value)
+                    data += value
                 else:
                     message["audio"][name] = message["audio"].get(name, "") + value if isinstance(value, str) else value
             message["finish"] = choice["finish_reason"] or message["finish"]
-    return message
+    return {**message, "data": base64.b64decode(data)}
 
 
 @settings(max_examples=40)
@@ -86,6 +89,18 @@ def test_joined_stream_chunks_equal_the_whole_answer(modalities: Any, seed: int,
         assert (rows or None) == choice["streams"] == (None if answer.streams is None else answer.streams.tolist())
     assert ("token_ids" in choice) == ids == ("speech_workbench" in chunks[0])
     json.dumps([response, chunks], allow_nan=False)
+
+
+def test_base64_of_streamed_audio_can_be_joined() -> None:
+    """Pieces of any length: padding in the middle of a text would end it for most decoders."""
+    answers = KeptAnswers()
+    writer = ChatAnswer(read_request(answers, modalities=["text", "audio"], audio={"format": "pcm16"}), answers)
+    sound = np.linspace(-0.9, 0.9, 1000, dtype=np.float32)
+    pieces = np.split(sound, [1, 321, 322, 324, 965])
+    spoken = [AudioPiece(samples, 16000, 0) for samples in pieces]
+    answer = replace(fake_conversation().converse(ASK, modalities="text"), audio=sound, sample_rate=16000)
+    chunks = [chunk for event in [*spoken, answer] for chunk in writer.chunks(event)]
+    assert join_deltas(chunks)["data"] == encode_sound(sound, 16000, "pcm16")
 
 
 def test_audio_only_answer_has_an_empty_transcript_and_a_note() -> None:

@@ -26,6 +26,7 @@ from workbench.session.conversation import Answer, AnswerStart, AudioPiece, Conv
 from workbench.session.values import Piece
 
 NO_TEXT = "the answer is speech alone, so it has no transcript"
+WITHOUT_PADDING = 3  # samples of 16 bits, whose base64 has no padding; clients join the texts of all deltas
 DONE = "data: [DONE]\n\n"  # the last event of a stream
 
 
@@ -37,6 +38,7 @@ class ChatAnswer:
         self.id, self.created = f"chatcmpl-{uuid4().hex}", int(time.time())
         self._audio_id = new_audio_id()
         self._id_sent = self._rate_sent = False  # whether the stream has told the id of the audio, and its sample rate
+        self._held_samples = np.empty(0, np.float32)  # generated, and not yet sent
 
     def whole(self, answer: Answer, pieces: Sequence[Piece] = ()) -> dict[str, Any]:
         """Returns the `chat.completion` of a complete answer.
@@ -92,8 +94,11 @@ class ChatAnswer:
     def _speech(self, piece: AudioPiece) -> list[dict[str, Any]]:
         audio_fields: dict[str, Any] = {} if self._rate_sent else {"sample_rate": piece.sample_rate}
         self._rate_sent = True
-        if len(piece.samples):
-            audio_fields["data"] = _encoded(encode_sound(piece.samples, piece.sample_rate, PCM))
+        samples = np.concatenate([self._held_samples, piece.samples])
+        ready = len(samples) // WITHOUT_PADDING * WITHOUT_PADDING
+        self._held_samples = samples[ready:]
+        if ready:
+            audio_fields["data"] = _encoded(encode_sound(samples[:ready], piece.sample_rate, PCM))
         delta = self._audio_delta(**audio_fields) if audio_fields else {}
         rows = piece.streams if self.request.token_ids else None
         if rows is None or not len(rows):
@@ -103,7 +108,9 @@ class ChatAnswer:
     def _last(self, answer: Answer) -> list[dict[str, Any]]:
         found = []
         if self.request.wants_speech or answer.audio is not None:
-            found.append(self._chunk(self._audio_delta(expires_at=self._keep(answer))))
+            rest = encode_sound(self._held_samples, answer.sample_rate or 0, PCM)
+            data = {"data": _encoded(rest)} if rest else {}
+            found.append(self._chunk(self._audio_delta(**data, expires_at=self._keep(answer))))
         end = self._chunk({}, finish_reason=answer.finish)
         if notes := self._notes(answer):
             end["notes"] = notes

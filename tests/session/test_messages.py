@@ -100,6 +100,7 @@ INVALID: list[tuple[Any, str]] = [
     (user({"type": "text"}), PART + "it has no text; "),
     (user({"type": "text", "text": 3}), PART + "its text is of type int; "),
     (user({"type": "text", "text": "\ud83d"}), PART + "its text holds half a character; expected a text that can be"),
+    (user({"type": "text", "text": "caf\udce9"}), PART + "its text holds the byte 0xE9, which is not UTF-8; expected "),
     (user({"type": "text", "text": "x", "audio": "y"}), PART + "it has the unknown key 'audio'; "),
     (user({"type": "audio"}), PART + "it has no audio; "),
     (user({"type": "audio", "audio": ""}), PART + "the path of the recording is empty; "),

@@ -49,3 +49,24 @@ def test_noise_and_two_changes_of_positions_get_no_positions_hint() -> None:
     rng = np.random.default_rng(3)
     assert hint_of(positions() + 0.1 * rng.standard_normal(X.shape)) is None
     assert hint_of(0.7 * positions(first=0)) is None
+
+
+def test_positions_after_other_rows_are_named_together_with_a_missing_factor() -> None:
+    first = 4  # rows of a prompt before the rows of the sound
+    features = X[first:].astype(np.float32)
+    scaled = np.concatenate([X[:first], WIDTH**0.5 * features])
+    plain = np.concatenate([X[:first] + 1, features])
+    wrong = "its positions are counted from 0, where the reference counts from 1;"
+    missing = "from row 4 on frontend.features is in it without the factor 4.899 = √24"
+    for candidate, sentence in (
+        (plain + positions(first=0), f"{missing}, and {wrong}"),
+        (plain + positions(), f"{missing};"),
+        (
+            scaled + positions(first=0) + np.eye(COUNT, WIDTH) * (np.arange(COUNT) < 2)[:, None],
+            f"from row 4 on {wrong}",
+        ),
+    ):
+        reference, other = ((each).astype(np.float32) for each in (scaled + positions(), candidate))
+        stages = {"frontend.features": features}
+        hint = explain(Scene("encoder.input", reference, other, 1e-6, stages, stages, ("frontend.features",)), 0.1)
+        assert hint is not None and hint.sentence.startswith(sentence)

@@ -103,7 +103,7 @@ def addends(scene: Scene) -> Iterator[Guess]:
         return
     r, c = scene.pair
     difference = c - r
-    for name, earlier_stage, first_row in _of_this_width(scene):
+    for name, earlier_stage, first_row in of_this_width(scene):
         has_addend = scene.sample >= first_row
         part, d = table(earlier_stage[scene.sample[has_addend] - first_row]), difference[has_addend]
         size = float((part * part).sum())
@@ -118,10 +118,10 @@ def addends(scene: Scene) -> Iterator[Guess]:
         ) -> np.ndarray:
             return table(scene.reference[rows]) + times * table(earlier_rows[rows - first_row])
 
-        yield Guess(*_addend(scene, name, times, first_row), expected, first_row)
+        yield Guess(*addend_words(scene, name, times, first_row), expected, first_row)
 
 
-def _of_this_width(scene: Scene) -> list[tuple[str, np.ndarray, int]]:
+def of_this_width(scene: Scene) -> list[tuple[str, np.ndarray, int]]:
     """Returns the reference's nearest earlier stages that may be an addend, and the row at which each begins."""
     stages = list[tuple[str, np.ndarray, int]]()
     for name in scene.before:
@@ -144,7 +144,7 @@ def residuals(scene: Scene) -> Iterator[Guess]:
         return
     r, c = scene.pair
     difference = c - r
-    stages = [(name, array) for name, array, first_row in _of_this_width(scene) if first_row == 0]
+    stages = [(name, array) for name, array, first_row in of_this_width(scene) if first_row == 0]
     parts = {name: table(array[scene.sample]) for name, array in stages}
     allowed = 2 * scene.allowed * float(np.linalg.norm(c))
     for (wrong, wrong_array), (right, right_array) in permutations(stages, 2):
@@ -157,7 +157,8 @@ def residuals(scene: Scene) -> Iterator[Guess]:
         yield Guess("addend", f"it has the reference's {wrong} added in the place of {right}", expected)
 
 
-def _addend(scene: Scene, name: str, times: float, first: int) -> tuple[str, str]:
+def addend_words(scene: Scene, name: str, times: float, first: int) -> tuple[str, str]:
+    """Returns kind and words for a reference that has been changed by so many times one of its earlier stages."""
     where = f"from row {first} on " if first else ""
     for value, words in _TIMES.items():
         if math.isclose(times, value, rel_tol=1e-3):

@@ -112,3 +112,16 @@ def test_unknown_flag_that_names_a_file_is_explained(
         parser().parse_args(["transcribe", "-dash.wav", "-m", "demo/sensevoice"])
     hint = "unrecognized arguments: -dash.wav; for the file of this name, write ./-dash.wav"
     assert capsys.readouterr().err == f"workbench transcribe: {hint}; see workbench transcribe --help\n"
+
+
+@pytest.mark.parametrize(
+    "words, name, inputs",
+    [
+        ("parity demo/qwen3 --narrow one.wav two.wav --candidates gguf", "inputs", ["one.wav", "two.wav"]),
+        ("parity demo/qwen3 --candidates gguf one.wav --narrow two.wav -", "inputs", ["one.wav", "two.wav", "-"]),
+        ("transcribe one.wav -m demo/sensevoice two.wav", "audio", ["one.wav", "two.wav"]),
+        ("transcribe one.wav -m demo/sensevoice", "audio", ["one.wav"]),
+    ],
+)
+def test_inputs_may_stand_behind_flags(words: str, name: str, inputs: list[str]) -> None:
+    assert list(map(str, getattr(parser().parse_args(words.split()), name))) == inputs

@@ -231,9 +231,15 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parses as argparse does; exits for unknown arguments, here and not in the parser of the whole command line.
 
-        The error names a flag that is nearly the unknown one, or how to name a file that begins with a dash.
+        Inputs may also stand behind flags: argparse would take none of them if it has taken an argument before these
+        flags. The error names a flag that is nearly the unknown one, or how to name a file that begins with a dash.
         """
         parsed, unknown = super().parse_known_args(args, namespace)
+        rest = next((each for each in self._actions if not each.option_strings and each.nargs in ("*", "+")), None)
+        if rest and unknown and not any(each.startswith("-") and each != "-" for each in unknown):
+            values = [self._get_value(rest, each) for each in unknown]
+            setattr(parsed, rest.dest, [*(getattr(parsed, rest.dest) or []), *values])
+            unknown = []
         if unknown:
             flag = next((each.partition("=")[0] for each in unknown if each.startswith("--")), "")
             hints = [

@@ -164,3 +164,22 @@ def test_convolution_without_residual_input_is_explained() -> None:
 def test_difference_that_is_no_convolution_gets_no_kernel_hint() -> None:
     assert hint_of(np.maximum(memory(KERNEL[:, ::-1]), 0.1)) is None
     assert hint_of(memory(KERNEL) + 1e-3 * DRAW.standard_normal((60, 12))) is None
+
+
+def chunked(length: int, keeps_earlier: bool) -> np.ndarray:
+    """Returns the memory of X, computed one chunk after another, with or without the frames before a chunk."""
+    x, parts = X.reshape(60, 12).astype(np.float64), []
+    for start in range(0, 60, length):
+        seen = x[0 if keeps_earlier else start : start + length]
+        padded = np.pad(seen, ((5, 5), (0, 0)))
+        whole = sum(padded[tap : len(padded) - 10 + tap] * KERNEL[:, tap] for tap in range(11)) + seen
+        parts.append(np.asarray(whole)[-len(x[start : start + length]) :])
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("length", [10, 7, 45])
+def test_memory_of_chunks_is_named_with_their_length(length: int) -> None:
+    for keeps_earlier, place in ((False, "beyond its"), (True, "behind the end of its")):
+        hint = hint_of(chunked(length, keeps_earlier))
+        assert hint is not None and hint.kind == "chunks"
+        assert hint.sentence.startswith(f"its convolution sees zeros {place} chunk of {length} frames, where the ref")

@@ -52,6 +52,7 @@ def convolutions(scene: Scene) -> Iterator[Guess]:
         reference_kernel = _read_off(reference_input, scene.reference, reach, scene.allowed)
         if reference_kernel is None:
             continue
+        yield from _chunked(scene, candidate_input, reference_kernel)
         candidate_kernel = _read_off(candidate_input, scene.candidate, reach, scene.allowed)
         if candidate_kernel is None:
             yield from _known_changes(scene, candidate_input, reference_kernel)
@@ -158,6 +159,27 @@ def _known_changes(scene: Scene, x: np.ndarray, kernel: Kernel) -> Iterator[Gues
             beyond = words.replace("frame", _row(scene))
             sentence = f"its convolution has {beyond} beyond the ends, where the reference has zeros"
             yield from guess("edges", sentence, taps, edges)
+
+
+def _chunked(scene: Scene, x: np.ndarray, kernel: Kernel) -> Iterator[Guess]:
+    """Yields convolutions that end at the borders of chunks, as in a program that computes one chunk after another."""
+    reach = kernel.shape[1] // 2
+    errors = np.linalg.norm(table(scene.candidate) - table(scene.reference), axis=1)
+    allowed_error = 4 * scene.allowed * np.linalg.norm(scene.reference) / len(errors) ** 0.5
+    first = int((errors > allowed_error).argmax())
+    few_rows = np.arange(first, min(first + _TRIED_ROWS, len(x)))
+    lengths = range(first + 1, min(first + reach + 2, len(x)))  # the first rows that differ stand before a border
+    for length, begins in product(lengths, (True, False)):
+
+        def expected(rows: Rows, length: int = length, begins: bool = begins) -> np.ndarray:
+            chunks = (rows[:, None] + np.arange(-reach, reach + 1)) // length - rows[:, None] // length
+            is_hidden = (chunks != 0) if begins else (chunks > 0)
+            return np.asarray(np.einsum("crt,ct->rc", _frames(x, rows, reach) * ~is_hidden, kernel))
+
+        if is_close(expected(few_rows), table(scene.candidate[few_rows]), 4 * scene.allowed):
+            place = "beyond its" if begins else "behind the end of its"
+            chunk = f"chunk of {counted(length, _row(scene))}"
+            yield Guess("chunks", f"its convolution sees zeros {place} {chunk}, where the reference sees all", expected)
 
 
 def _farther(shift: int, row: str) -> str:

@@ -143,7 +143,9 @@ def _sides(registry: Registry, card: Card, unchecked: UncheckedRequest) -> tuple
         )
     candidates = read_sides(registry, card, unchecked.candidates, unchecked.uploads, "the candidate")
     if not candidates:
-        raise BadInput("no candidate is chosen; press at least one, or upload a file")
+        uploaded = next(iter(unchecked.uploads), None)
+        advice = f"press or name one, such as {uploaded:.80}" if uploaded else "press at least one, or upload a file"
+        raise BadInput(f"no candidate is chosen; {advice}")
     return reference, candidates
 
 

@@ -90,7 +90,8 @@ def test_uploaded_files_get_unique_names(names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("candidates", "changes", "sentence"),
     [
-        ([], {}, "no candidate is chosen"),
+        ([], {}, "no candidate is chosen; press at least one, or upload a file"),
+        ([], {"uploads": {"port.npz": "x"}}, "no candidate is chosen; press or name one, such as port.npz"),
         (["gguf"], {"reference": " "}, "no reference is named"),
         (
             ["gguf"],

@@ -152,7 +152,7 @@ def _opening(comparison: Comparison, noise: NoiseReport | None, findings: _Findi
         yield _headline(comparison, first)
         yield from _hint(first)
         yield from other_layouts(comparison, first)
-        if noise and not (first and first.rule):
+        if noise and not (first and first.mismatch):  # no number tells whether another shape is a bug
             yield as_sentence(noise.sentence + (", so no stage is at fault" if first and not findings.faulty else ""))
         yield from coarser_arithmetic(comparison, first)
         yield from _beyond_count(comparison)

@@ -274,6 +274,7 @@ def test_growth_of_rounding_is_not_named_beside_another_shape_or_other_tokens() 
 def test_candidate_without_a_precision_is_told_of_coarser_arithmetic() -> None:
     bare = {key: value for key, value in META.items() if key != "dtype"}
     coarse = Trace(dict(computed("bfloat16")), bare)
+    in_float32 = {stage: computed()[stage] for stage in ("encoder.input", "encoder.layers.0")}
     verdict = judge(compare(computed(), coarse))
     assert not verdict.within and "But its arrays are within tolerance " in verdict.sentence
     assert "bfloat16, float16 or 8 bits, as some do by default, name its precision (--precision b" in verdict.sentence
@@ -281,5 +282,6 @@ def test_candidate_without_a_precision_is_told_of_coarser_arithmetic() -> None:
         (Trace(dict(computed("bfloat16")), bare | {"dtype": "float32"}), None),  # it names its precision
         (coarse, Tolerances(PRESETS["f32"])),  # the tolerance was asked for
         (Trace(dict(computed(faults={"encoder.layers.0": FAULTS["rows one late"]})), bare), None),
+        (Trace({**computed("bfloat16"), **in_float32}, bare), None),  # its first layer is not rounded
     ):
         assert "name its precision" not in judge(compare(computed(), candidate, tolerances)).sentence

@@ -11,11 +11,17 @@ _COARSE_PRESETS = ("f16", "q8_0", "bf16")  # of arithmetic that a runtime may ch
 
 
 def coarser_arithmetic(comparison: Comparison, first: StageComparison | None) -> list[str]:
-    """Returns the advice to name a precision, if a candidate that names none may have computed in 16 or 8 bits."""
+    """Returns the advice to name a precision, if a candidate that names none may have computed in 16 or 8 bits.
+
+    Such a candidate rounds from its first layer on: a layer within tolerance before the first error speaks against it.
+    """
     has_named = any(comparison.candidate.get(key) for key in ("dtype", "quantization"))
     if first is None or first.hint or first.mismatch or has_named or comparison.reason == REQUESTED:
         return []
     if comparison.tolerances.rules or comparison.tolerances.preset.name != "f32":
+        return []
+    before_first = comparison.stages[: comparison.stages.index(first)]
+    if any(".layers." in each.stage for each in before_first):
         return []
     needed = [each.passing_preset for each in comparison.stages if each.numbers and not comparison.passes(each)]
     if not needed or not all(name in _COARSE_PRESETS for name in needed):

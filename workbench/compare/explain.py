@@ -168,7 +168,10 @@ def with_hints(
     reference = cut_like(reference, candidate)
     changed = {
         each.stage: _with_other_input(
-            _hinted(each, comparison, noise, reference, candidate, sound, layers, recorded), reference, candidate
+            _hinted(each, comparison, noise, reference, candidate, sound, layers, recorded),
+            comparison,
+            reference,
+            candidate,
         )
         for each in explained_stages
     }
@@ -228,10 +231,12 @@ def _hinted(
     return replace(each, hint=new_hint.sentence, explanation=new_hint)
 
 
-def _with_other_input(each: StageComparison, reference: Trace, candidate: Trace) -> StageComparison:
+def _with_other_input(
+    each: StageComparison, comparison: Comparison, reference: Trace, candidate: Trace
+) -> StageComparison:
     """Returns a stage that nothing explains, with the clause that the candidate may have had another input.
 
-    A candidate that says what its input was has been checked before.
+    A candidate that says what its input was has been checked before. If an earlier stage agrees, the input did, too.
     """
     if each.explanation or each.rule or candidate.meta.get("input_digest"):
         return each
@@ -240,7 +245,12 @@ def _with_other_input(each: StageComparison, reference: Trace, candidate: Trace)
         clause = of_another_recording(reference[each.stage], candidate[each.stage])
         if clause and not each.mismatch:
             return replace(each, hint=clause)
-    elif each.mismatch and len(each.shapes[0]) == 2 and each.shapes[0][1:] == each.shapes[1][1:]:
+    elif (
+        each.stage == comparison.stages[0].stage
+        and each.mismatch
+        and len(each.shapes[0]) == 2
+        and each.shapes[0][1:] == each.shapes[1][1:]
+    ):
         clause = "a dump of another recording would differ so"
     if not clause or not each.mismatch or clause in each.mismatch:
         return each

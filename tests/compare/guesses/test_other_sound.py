@@ -61,5 +61,9 @@ def test_verdict_names_the_other_recording() -> None:
         assert sentence.count("as if it was computed on another recording.") == 1
         said = Trace({"frontend.fbank": other}, {"input_digest": "a1"})
         assert "another recording" not in judge(compare(reference, said)).sentence
+    right = np.random.default_rng(0).standard_normal((35, 9))
     layers = [Trace({"encoder.output": np.random.default_rng(n).standard_normal((n, 9))}, {}) for n in (35, 87)]
     assert "87 along axis 0; a dump of another recording would differ so." in judge(compare(*layers)).sentence
+    # A stage before it agrees.
+    layers = [Trace({"encoder.input": right, "encoder.output": each["encoder.output"]}, {}) for each in layers]
+    assert "87 along axis 0." in judge(compare(*layers)).sentence

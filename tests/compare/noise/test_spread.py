@@ -85,6 +85,22 @@ def test_clean_attention_weights_raise_no_false_alarm() -> None:
         assert judged.first_bug is None, (seed, judged.sentence)
 
 
+def test_another_front_end_in_float32_raises_no_false_alarm() -> None:
+    """Its rounding may be alike in all positions; no float64 judges it, and it enters the stages behind it."""
+    truth = 10 + np.random.default_rng(0).standard_normal((60, 30))
+
+    def trace(factor: float, dtype: str) -> Trace:
+        values = truth * factor
+        last = values if dtype == "float64" else values.astype(np.float32)
+        arrays = {"frontend.fbank": values.astype(np.float32), "encoder.input": last}
+        return Trace(arrays, META | {"dtype": dtype})
+
+    clean = Clean([trace(1.0, "float32") for _ in range(ORDERS)], trace(1.0, "float64"), "q8_0", same_weights=True)
+    for factor, is_right in ((1 + 7e-7, True), (1 + 1e-5, False)):
+        report = noise_by_spread(trace(1.0, "float32"), trace(factor, "float32"), clean)
+        assert (report.first_bug is None) == is_right, report.sentence
+
+
 def wrong_epsilon(x: np.ndarray) -> np.ndarray:
     return -3 * NOISE * x
 

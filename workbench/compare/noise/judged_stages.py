@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -55,10 +56,22 @@ class AllowedRounding:
     def __init__(self, min_rounding: float, isolated: bool):
         self._min_rounding, self._isolated = min_rounding, isolated
         self._entering = min_rounding
+        self._of_front_end = 0.0
 
     def of(self, truth: np.ndarray) -> float:
         """Returns the allowed error of the stage with these values in the float64 trace."""
         return self._entering if _is_float64(truth) else max(FRONT_END_ERROR, self._min_rounding)
+
+    def of_mean(self, truth: np.ndarray) -> float:
+        """Returns the allowed error of the mean over the positions of the stage.
+
+        Roundings of many positions cancel each other. But a front end in float32 may round all positions alike, and so
+        may the one in the float64 trace, from which distances are measured; this error enters all later stages.
+        """
+        if not _is_float64(truth):
+            return self.of(truth)
+        positions = len(truth) if truth.ndim else 1
+        return max(self._entering / math.sqrt(max(positions, 1)), self._of_front_end)
 
     def enter(self, truth: np.ndarray, error: float) -> None:
         """Notes the candidate's error in a stage without a bug.
@@ -67,6 +80,7 @@ class AllowedRounding:
         """
         if not _is_float64(truth) and not self._isolated:
             self._entering = max(self._entering, error)
+            self._of_front_end = max(self._of_front_end, error)
 
 
 def _is_float64(values: np.ndarray) -> bool:

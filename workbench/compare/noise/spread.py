@@ -75,10 +75,9 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
     stage_noises = list[StageNoise]()
     for stage, truth in judged_stages(stages, exact, exact, (candidate, *traces), same_answers):
         clean_stages = [each[stage] for each in traces]
+        roundings = allowed.of(truth), allowed.of_mean(truth)
         stage_noises.append(
-            _stage_noise(
-                stage, truth, candidate[stage], clean_stages, allowed.of(truth), clean, preset.limits.relative_l2
-            )
+            _stage_noise(stage, truth, candidate[stage], clean_stages, roundings, clean, preset.limits.relative_l2)
         )
         if not stage_noises[-1].is_bug:
             allowed.enter(truth, stage_noises[-1].candidate)
@@ -94,10 +93,11 @@ def _stage_noise(
     truth: Any,
     candidate_stage: Any,
     clean_stages: Sequence[Any],
-    min_rounding: float,
+    roundings: tuple[float, float],
     clean: Clean,
     limit: float,
 ) -> StageNoise:
+    min_rounding, rounding_of_mean = roundings
     clean_distances, candidate_distances = (
         [distances(truth, each) for each in clean_stages],
         distances(truth, candidate_stage),
@@ -107,8 +107,7 @@ def _stage_noise(
         max(max(getattr(each, name) for each in clean_distances), min_rounding)
         for name in ("whole", "typical", "worst")
     )
-    rounding = min_rounding / math.sqrt(max(len(truth) if truth.ndim else 1, 1))
-    means = [max(steady(truth, each), rounding) for each in clean_stages]
+    means = [max(steady(truth, each), rounding_of_mean) for each in clean_stages]
     return StageNoise(
         stage=stage,
         reference=max(each.whole for each in clean_distances),

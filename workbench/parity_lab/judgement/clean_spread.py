@@ -70,9 +70,10 @@ def check_precision(name: str) -> str:
         return name
     if lower_name.upper() in BY_NAME and BY_NAME[lower_name.upper()].block > 1:
         return lower_name
+    advice = "; for other types of 8 bits, q8_0 without the same precision" if lower_name.startswith("int8") else ""
     raise BadInput(
         f"precision is {name!r:.80}; expected auto, float32, bfloat16, float16, a type of GGUF files such as q8_0, or "
-        "a GGUF file"
+        f"a GGUF file{advice}"
     )
 
 

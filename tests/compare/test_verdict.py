@@ -285,3 +285,18 @@ def test_candidate_without_a_precision_is_told_of_coarser_arithmetic() -> None:
         (Trace({**computed("bfloat16"), **in_float32}, bare), None),  # its first layer is not rounded
     ):
         assert "name its precision" not in judge(compare(computed(), candidate, tolerances)).sentence
+
+
+def test_stage_that_halves_the_search_is_named_for_a_candidate_with_few_stages() -> None:
+    def sentence(*names: str) -> str:
+        faulty = computed(faults={"encoder.layers.1": lambda x: x + np.sin(np.arange(x.size)).reshape(x.shape)})
+        return judge(compare(computed(), Trace({name: faulty[name] for name in names}, META))).sentence
+
+    layers = [f"encoder.layers.{n}" for n in range(LAYERS)]
+    few = sentence("encoder.input", "encoder.output", "logits")
+    middle = layers[LAYERS // 2]
+    assert f"The candidate has none of the {LAYERS} stages between encoder.input and encoder.output: " in few
+    assert f": {middle}, in their middle, would halve the search." in few
+    assert "would halve the search" in sentence("encoder.output")
+    assert "halve the search" not in sentence("encoder.input", *layers, "encoder.output")
+    assert "halve the search" not in sentence("encoder.input", *layers[:2])

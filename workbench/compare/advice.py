@@ -1,12 +1,19 @@
-"""What the author of a port can do about a verdict: name its precision, or change the layout of its arrays."""
+"""What the author of a port can do about a verdict: name a precision, change a layout, write another stage."""
 
 from __future__ import annotations
+
+import re
 
 from workbench.compare.comparison import REQUESTED, Comparison
 from workbench.compare.presets import PRESETS
 from workbench.compare.stage import StageComparison
 from workbench.core.phrases import enumerated
+from workbench.trace.order import are_known, computation_order
+from workbench.trace.step_names import pass_of
 
+_FEW_STAGES = 3  # between two compared stages, of which one is worth writing
+_LAYER = re.compile(r".+\.layers\.[0-9]{1,9}")
+_INSIDE = re.compile(_LAYER.pattern + r"\..+")
 _COARSE_PRESETS = ("f16", "q8_0", "bf16")  # of arithmetic that a runtime may choose by itself
 
 
@@ -30,6 +37,28 @@ def coarser_arithmetic(comparison: Comparison, first: StageComparison | None) ->
     return [
         f"But its arrays are within tolerance {widest}: if the program computed in bfloat16, float16 or 8 bits, as "
         "some do by default, name its precision (--precision bfloat16)."
+    ]
+
+
+def stages_between(comparison: Comparison, first: StageComparison | None) -> list[str]:
+    """Returns the advice which stage a candidate could write too, if several before its first error are unknown."""
+    if first is None or first.explanation or first.mismatch or comparison.isolated:
+        return []
+    names = [each.stage for each in comparison.stages]
+    order = computation_order([*names, *comparison.only_reference])
+    if not are_known(order) or pass_of(first.stage) != pass_of(order[0]):
+        return []
+    place = names.index(first.stage)
+    begin = order.index(names[place - 1]) + 1 if place else 0
+    between = [each for each in order[begin : order.index(first.stage)] if not _INSIDE.fullmatch(each)]
+    if len(between) < _FEW_STAGES:
+        return []
+    whole_layers = [each for each in between if _LAYER.fullmatch(each)] or between
+    middle = whole_layers[len(whole_layers) // 2]
+    place_words = f"between {names[place - 1]} and {first.stage}" if place else f"before {first.stage}"
+    return [
+        f"The candidate has none of the {len(between)} stages {place_words}: {middle}, in their middle, would halve "
+        "the search."
     ]
 
 

@@ -148,15 +148,22 @@ def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:
 def _same_layers(reference: list[str], candidate: list[str], force: bool) -> list[str]:
     counts = layer_counts(reference), layer_counts(candidate)
     for stack in counts[0].keys() & counts[1].keys():
-        if counts[0][stack] != counts[1][stack]:
+        if counts[0][stack] != counts[1][stack] and not _ends_with(candidate, stack, counts[0][stack]):
             message = f"the reference has {counts[0][stack]} {stack} and the candidate {counts[1][stack]}"
             if not force:
                 raise BadInput(
-                    f"{message}; expected traces of one model, or --force or --stages to compare only the layers "
-                    "that both have"
+                    f"{message}; expected traces of one model, or --force for a port that writes only some of its layers, "
+                    "or --stages to compare only the layers that both have"
                 )
             return [message]
     return []
+
+
+def _ends_with(candidate: list[str], stack: str, layers: int) -> bool:
+    """Returns whether a candidate has some of the layers of a stack and nothing behind them, as an unfinished port."""
+    last = computation_order([each for each in candidate if not is_aside(each)])[-1]
+    number = last.removeprefix(f"{stack}.").partition(".")[0]
+    return last.startswith(f"{stack}.") and number.isdecimal() and int(number) < layers
 
 
 def _nothing_common(reference: Trace, candidate: Trace, stages: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from workbench.compare.advice import coarser_arithmetic, names_of, other_layouts
+from workbench.compare.advice import coarser_arithmetic, names_of, other_layouts, stages_between
 from workbench.compare.comparison import REQUESTED, Comparison
 from workbench.compare.guesses.guess import Hint
 from workbench.compare.noise.report import REFERENCE, NoiseReport, side_of
@@ -155,6 +155,7 @@ def _opening(comparison: Comparison, noise: NoiseReport | None, findings: _Findi
         if noise and not (first and first.mismatch):  # no number tells whether another shape is a bug
             yield as_sentence(noise.sentence + (", so no stage is at fault" if first and not findings.faulty else ""))
         yield from coarser_arithmetic(comparison, first)
+        yield from stages_between(comparison, first)
         yield from _beyond_count(comparison)
     yield from _growth(comparison, first, findings.largest)
 

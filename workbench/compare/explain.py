@@ -25,6 +25,7 @@ from workbench.compare.guesses.context import context, projected
 from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.dither import dither
 from workbench.compare.guesses.filter_bank import filter_banks
+from workbench.compare.guesses.front_end import front_ends, lacks_filter_bank
 from workbench.compare.guesses.functions import activations, caps, functions, gates
 from workbench.compare.guesses.guess import FILTER_BANK, Guess, Hint, Scene, remainder_clause, remaining, units_of
 from workbench.compare.guesses.heads import fused
@@ -71,6 +72,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     stacking,
     filter_banks,
     other_sounds,
+    front_ends,
     cif,
     functions,
     caps,
@@ -92,14 +94,14 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
 )
 """In the order in which they are tried: what is known about a kind of stage comes before fits."""
 
+_ON_SHAPES = (filter_banks, other_sounds, stacking, front_ends, cif)  # those that may change the shape
+
 
 def explain(scene: Scene, error: float) -> Hint | None:
     """Returns the first explanation that predicts the candidate as closely as the scene requires; None without one."""
     if scene.candidate.ndim < 1 or not scene.candidate.size:
         return None
-    families = (
-        _FAMILIES if scene.reference.shape == scene.candidate.shape else (filter_banks, other_sounds, stacking, cif)
-    )
+    families = _FAMILIES if scene.reference.shape == scene.candidate.shape else _ON_SHAPES
     if "c" in (scene.reference.dtype.kind, scene.candidate.dtype.kind):
         return None
     with np.errstate(all="ignore"):  # of numbers too large for a guess, which then does not fit
@@ -188,7 +190,8 @@ def _hinted(
     layers: LinearLayers | None,
     recorded: Callable[[], tuple[np.ndarray, int] | None] | None,
 ) -> StageComparison:
-    samples = sound() if sound and each.stage == FILTER_BANK else None
+    needs_sound = each.stage == FILTER_BANK or lacks_filter_bank(each.stage, candidate)
+    samples = sound() if sound and needs_sound else None
     allowed = _allowed(each, comparison, noise)
     if each.explanation and samples is None:
         is_vague = layers is not None and each.explanation.kind in _VAGUE

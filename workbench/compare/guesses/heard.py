@@ -158,8 +158,7 @@ def _remaining(bank: Bank, heard: np.ndarray, scene: Scene, noise: np.ndarray) -
         error = relative_l2(expected, values)
         both = rows[rows < shared]
         plain = relative_l2(np.maximum(scene.reference[both], noise), np.maximum(candidate[both], noise))
-        is_same_length = len(candidate) == len(scene.reference)
-        if not error <= (min(_MOST, _SHARE * plain) if is_same_length else _MOST):
+        if not error <= min(_MOST, _SHARE * plain):
             return math.inf
     return error
 

@@ -140,9 +140,38 @@ def test_axes_in_another_order_are_named_with_the_rule(tmp_path: Path) -> None:
     (tmp_path / "names.toml").write_text('[stages]\n"x" = { axes = [2, 1, 3, 0], squeeze = true }\n')
     np.savez(tmp_path / "dump.npz", x=batch)
     np.testing.assert_array_equal(read_trace(tmp_path / "dump.npz", read_mapping(tmp_path / "names.toml"))["x"], heads)
-    sentence, rule = explain_shape(heads.reshape(6, 10), batch)
-    assert not rule and "the candidate's 2 heads stand before its rows and are not joined; after" in sentence
     assert "but after this change the numbers differ too" in explain_shape(heads, batch + 9)[0]
+
+
+@pytest.mark.parametrize(
+    "axes, padding, rule",
+    [
+        ((1, 0, 2), 0, "axes = [1, 0, 2], join = true"),
+        ((1, 2, 0), 0, "axes = [2, 0, 1], join = true"),
+        ((0, 2, 1), 0, "axes = [0, 2, 1], join = true"),
+        ((1, 0, 2), 3, "axes = [1, 0, 2], join = true, rows = [0, 6]"),
+    ],
+)
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_rule_that_joins_heads_is_named_and_does_it(
+    axes: tuple[int, ...], padding: int, rule: str, is_batch: bool, tmp_path: Path
+) -> None:
+    joined = np.random.default_rng(4).standard_normal((6, 10)).astype(np.float32)
+    heads = np.pad(joined, ((0, padding), (0, 0))).reshape(-1, 2, 5).transpose(axes)
+    candidate = heads[None] if is_batch else heads
+    sentence, named = explain_shape(joined, candidate)
+    assert is_batch or named.replace(" with ", ", ").replace(" and ", ", ") == rule
+    assert "2 heads" in sentence and "are not joined" in sentence and "they differ by 0 %" in sentence
+    keys = named.replace(" with ", ", ").replace(" and ", ", ")
+    (tmp_path / "names.toml").write_text(f'[stages]\n"x" = {{ {keys} }}\n')
+    np.savez(tmp_path / "dump.npz", x=candidate)
+    np.testing.assert_array_equal(read_trace(tmp_path / "dump.npz", read_mapping(tmp_path / "names.toml"))["x"], joined)
+
+
+def test_padded_rows_behind_heads_are_named_with_the_rule() -> None:
+    rows = np.random.default_rng(5).standard_normal((6, 2, 5)).astype(np.float32)
+    padded = np.pad(rows, ((0, 3), (0, 0), (0, 0))).swapaxes(0, 1)
+    assert explain_shape(rows, padded)[1] == "axes = [1, 0, 2] with rows = [0, 6]"
 
 
 def test_verdict_names_the_rules_for_all_layouts() -> None:

@@ -59,6 +59,8 @@ def test_json_and_toml_mappings_give_equal_rules(tmp_path: Path) -> None:
         (Rule("a", "b", transpose=True), X.T),
         (Rule("a", "b", shape=(2, 3, 4), axes=(2, 0, 1)), X.reshape(2, 3, 4).transpose(2, 0, 1)),
         (Rule("a", "b", shape=(1, 4, 6), squeeze=True), X),
+        (Rule("a", "b", shape=(2, 4, 3), axes=(1, 0, 2), join=True), X.reshape(2, 4, 3).swapaxes(0, 1).reshape(4, 6)),
+        (Rule("a", "b", join=True), X.ravel()),
         (Rule("a", "b", rows=(1, 3), columns=(0, -2)), X[1:3, :-2]),
         (Rule("a", "b", shape=(6, 4), transpose=True, rows=(0, 2)), X.reshape(6, 4).T[:2]),
         (Rule("a", "b", rows=(-1,), columns=(2,)), X[-1:, 2:]),
@@ -70,7 +72,13 @@ def test_layout_rules_are_applied_in_order(rule: Rule, expected: np.ndarray) -> 
 
 
 @pytest.mark.parametrize(
-    "rule", [Rule("a", "b", shape=(5, 5)), Rule("a", "b", axes=(0, 1, 2)), Rule("a", "b", axes=(0, 0))]
+    "rule",
+    [
+        Rule("a", "b", shape=(5, 5)),
+        Rule("a", "b", axes=(0, 1, 2)),
+        Rule("a", "b", axes=(0, 0)),
+        Rule("a", "b", shape=(-1,), join=True),
+    ],
 )
 def test_layout_rule_that_does_not_fit_the_array_is_refused(rule: Rule) -> None:
     with pytest.raises(BadInput, match=r"^the mapping of a does not fit b of shape \(4, 6\): "):

@@ -234,19 +234,44 @@ def _rule_without_batch(reference: np.ndarray, candidate: np.ndarray) -> str:
 
 
 def _other_axes(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
-    """Yields the candidate with its axes in another order, and with its heads joined; axes of length 1 are dropped."""
+    """Yields the candidate with its axes in another order, also with its heads joined, and without padding behind or
+    before its rows; axes of length 1 are dropped.
+    """
     long = [axis for axis, length in enumerate(candidate.shape) if length != 1]
     short = [axis for axis, length in enumerate(candidate.shape) if length == 1]
-    if len(long) == 3:
-        for order in map(list, permutations(long)):
-            changed = candidate.transpose(order + short).squeeze()
-            if order != long and changed.shape == reference.shape:
-                rule = f"axes = {order + short}" + " with squeeze = true" * bool(short)
-                yield Guess("the candidate's axes are in another order", reference, changed, rule=rule)
-        heads, rows, width = (candidate.shape[axis] for axis in long)
-        if reference.shape == (rows, heads * width):
-            joined = candidate.squeeze().swapaxes(0, 1).reshape(reference.shape)
-            yield Guess(f"the candidate's {heads} heads stand before its rows and are not joined", reference, joined)
+    if len(long) != 3:
+        return
+    for order in map(list, permutations(long)):
+        changed = candidate.transpose(order + short).squeeze()
+        rule = f"axes = {order + short}" + " with squeeze = true" * bool(short)
+        if changed.shape[1:] == reference.shape[1:] and order != long:
+            yield from _without_padding("the candidate's axes are in another order", rule, reference, changed)
+        elif reference.ndim == 2 and math.prod(changed.shape[1:]) == reference.shape[1] and order != long:
+            heads = candidate.shape[order[1]]
+            where = "stand before its rows and " if order[1] < order[0] else ""
+            words = f"the candidate's {heads} heads {where}are not joined"
+            if order[2] < order[1]:
+                words = f"the axes of the candidate's {heads} heads are in another order and are not joined"
+            joined = changed.reshape(len(changed), -1)
+            link = " and " if short else " with "
+            yield from _without_padding(words, f"{rule}{link}join = true", reference, joined)
+
+
+def _without_padding(words: str, rule: str, reference: np.ndarray, changed: np.ndarray) -> Iterator[Guess]:
+    """Yields a change; also without the rows that the reference does not have, at the end or at the beginning."""
+    rows, padding = len(reference), len(changed) - len(reference)
+    if not padding:
+        yield Guess(words, reference, changed, rule=rule)
+    for start in dict.fromkeys((0, padding)) if padding > 0 else ():
+        place = "beginning" if start else "end"
+        link = " and " if " with " in rule else " with "
+        yield Guess(
+            f"{words}, and it has {counted(padding, 'row')} more at the {place}",
+            reference,
+            changed[start : start + rows],
+            _UNRELATED_ROWS,
+            f"{rule}{link}rows = [{start}, {start + rows}]",
+        )
 
 
 def _items(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:

@@ -15,11 +15,14 @@
 from 1; `first = -16` says that its layer 0 is our layer 16; `first_m` is the same for `{m}`, `first_b` for `{b}`. A
 list names the parts of a stack that the other program has divided. Changes to an array apply in this order: `shape`
 reshapes it (one entry may be -1), `axes` or `transpose` changes the order of the axes, `squeeze` drops axes of length
-1, `rows` and `columns` select a range (begin, end; negative numbers count from the end; begin alone goes on to the
-end), `scale` multiplies. Arrays that the file does not name keep their names.
+1, `join` makes one axis of the last two, `rows` and `columns` select a range (begin, end; negative numbers count from
+the end; begin alone goes on to the end), `scale` multiplies. Arrays that the file does not name keep their names.
 
 If the other program has a part of a stage only, `reference_rows` and `reference_columns` say which part of the
 reference it is: `"logits" = { from = "last_logits", reference_rows = [-1] }` for the logits of the last position.
+
+Heads that stand before the rows, heads × rows × head width, become rows × width by
+`"encoder.layers.{n}.attention.context" = { from = "ctx_{n}", axes = [1, 0, 2], join = true }`.
 
 An array with the rows of all decoding steps is cut by step. `prompt` says how many of its rows belong to the prompt:
 `"steps.{n}.logits" = { from = "all_logits", prompt = 26 }` takes row 26 for step 1, and of a cache,
@@ -74,6 +77,7 @@ class Rule:
     axes: tuple[int, ...] | None = None
     transpose: bool = False
     squeeze: bool = False
+    join: bool = False
     rows: tuple[int, ...] | None = None
     columns: tuple[int, ...] | None = None
     scale: float | None = None
@@ -102,6 +106,7 @@ class Rule:
         return array[:last] if self.stage.endswith(_CACHES) else array[last - 1 : last]
 
     def _rearranged(self, array: np.ndarray) -> np.ndarray:
+        source_shape = array.shape
         try:
             if self.shape is not None:
                 array = array.reshape(self.shape)
@@ -111,6 +116,10 @@ class Rule:
                 array = array.T
             if self.squeeze:
                 array = array.squeeze()
+            if self.join:
+                if array.ndim < 2:
+                    raise ValueError("it has no two axes to join")
+                array = array.reshape(*array.shape[:-2], -1)
             if self.rows is not None:
                 array = array[slice_of(self.rows)]
             if self.columns is not None:
@@ -122,7 +131,7 @@ class Rule:
                 return np.asarray(np.multiply(array, self.scale, dtype=_float64_type(array)))
         except (ValueError, IndexError, TypeError) as error:
             raise BadInput(
-                f"the mapping of {self.stage} does not fit {self.source} of shape {array.shape}: {error}"
+                f"the mapping of {self.stage} does not fit {self.source} of shape {source_shape}: {error}"
             ) from error
 
 
@@ -336,6 +345,7 @@ _CHECKS = {
     "axes": ("a list of whole numbers", _is_integer_list),
     "transpose": ("true or false", lambda value: isinstance(value, bool)),
     "squeeze": ("true or false", lambda value: isinstance(value, bool)),
+    "join": ("true or false", lambda value: isinstance(value, bool)),
     "rows": ("[begin, end] or [begin]", is_range),
     "columns": ("[begin, end] or [begin]", is_range),
     "scale": ("a number", _number),

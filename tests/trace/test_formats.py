@@ -185,9 +185,9 @@ class Trap:
 def test_object_arrays_are_refused_without_unpickling(tmp_path: Path) -> None:
     trap = np.array([Trap()], dtype=object)
     np.savez(tmp_path / "t.npz", a=trap)
-    assert_refused(tmp_path / "t.npz", "'a.npy' of t.npz holds objects; expected numbers or a string")
+    assert_refused(tmp_path / "t.npz", "'a.npy' of t.npz holds objects (a dictionary or list of arrays; numpy.savez")
     np.save(tmp_path / "t.npy", trap, allow_pickle=True)
-    assert_refused(tmp_path / "t.npy", "t.npy holds objects; expected numbers or a string")
+    assert_refused(tmp_path / "t.npy", "t.npy holds objects (a dictionary or list of arrays; numpy.savez")
     (tmp_path / "dumps").mkdir()
     np.save(tmp_path / "dumps" / "x.npy", np.zeros(2, dtype=[("a", "f4"), ("b", "i4")]))
     assert_refused(tmp_path / "dumps", "x.npy holds [('a', '<f4'), ('b', '<i4')]; expected numbers")
@@ -327,7 +327,7 @@ def test_zip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_files_of_other_formats_are_refused_as_traces(tmp_path: Path) -> None:
     assert_refused(tmp_path / "t.safetensors", "there is no trace ")
-    (tmp_path / "t.bin").write_bytes(b"1")
+    (tmp_path / "t.bin").write_bytes(b"\x01\x00")
     assert_refused(
         tmp_path / "t.bin", "t.bin is not a trace; expected a .safetensors or .npz file, or a directory or .zip of .npy"
     )

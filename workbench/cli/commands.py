@@ -221,8 +221,9 @@ def _compare(parsed: argparse.Namespace) -> int:
     from workbench.cli.weights import compare_weights
     from workbench.compare.files import compare_files
     from workbench.formats.gguf_file import is_gguf
+    from workbench.trace.stored import is_trace_name
 
-    if is_gguf(parsed.candidate):
+    if is_gguf(parsed.candidate) and not is_trace_name(parsed.reference):
         return compare_weights(parsed)
     if parsed.profiles and not parsed.json:
         raise BadInput("--profiles are part of the JSON; give --json too")

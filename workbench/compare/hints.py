@@ -27,6 +27,8 @@ _EQUAL_SHARE = 1e-3  # of the largest error of a row, in rows that agree
 _NEARLY_ALL = 0.9  # of the rows behind these; the rest may attend to themselves, or be equal by chance
 _JUMP = 10  # least error of the first row that differs, divided by that of the rows before it
 
+_SAME_BITS = 0.05  # relative L2 of two arrays of which one is in half precision
+
 _MAX_AXES = 5  # of an array whose axes may be in another order
 _MAX_ITEMS = 64  # of a batch that are compared with the reference
 _AMBIGUOUS = 0.5  # a place fits only if its error is at most this share of that at any other place
@@ -123,6 +125,14 @@ def whole_numbers(reference: np.ndarray, candidate: np.ndarray, measures: Measur
     """Returns the sentence about a candidate of quantised values without their scale; None for other types."""
     if candidate.dtype.kind not in "iu" or reference.dtype.kind != "f" or measures.nonfinite_differences:
         return None
+    for half, values in _as_half_precision(candidate):
+        with np.errstate(all="ignore"):
+            error = _error(reference, values)
+        if error <= _SAME_BITS:
+            return (
+                f"the candidate holds the bits of {half} as whole numbers ({candidate.dtype.name}): as {half} they "
+                f"differ by {_percent(error)}; write these arrays as float32"
+            )
     words = f"the candidate holds whole numbers ({candidate.dtype.name})"
     if not measures.factor or measures.factor_residual > _UNRELATED_ROWS:
         return f"{words}, such as quantised values before scale and zero point are applied"
@@ -131,6 +141,14 @@ def whole_numbers(reference: np.ndarray, candidate: np.ndarray, measures: Measur
         f"{words}: times {scale:.6g} they differ by {_percent(measures.factor_residual)}; scale = {scale:.6g} in a "
         "mapping file makes this change"
     )
+
+
+def _as_half_precision(bits: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the numbers in float32 whose 16 bits an array may hold, with the name of their type."""
+    if bits.dtype.itemsize == 2:
+        unsigned = np.ascontiguousarray(bits).astype(bits.dtype.newbyteorder("=")).view(np.uint16)
+        yield "bfloat16", (unsigned.astype(np.uint32) << 16).view(np.float32)
+        yield "float16", unsigned.view(np.float16).astype(np.float32)
 
 
 def where_not_finite(

@@ -169,10 +169,16 @@ def _ends_with(candidate: list[str], stack: str, layers: int) -> bool:
 def _nothing_common(reference: Trace, candidate: Trace, stages: str) -> str:
     if shared := set(reference) & set(candidate):
         return f"no stage that both traces have matches {stages}; they share {_names(list(shared))}"
+    advice = "a mapping file says which array is which stage"
+    if all(_UNNAMED.fullmatch(each) for each in candidate):
+        advice += ", or numpy.savez('port.npz', **arrays) keeps the names of a dictionary"
     return (
         f"the traces have no stage in common: the reference has {_names(list(reference))}, the candidate "
-        f"{_names(list(candidate))}; a mapping file says which array is which stage"
+        f"{_names(list(candidate))}; {advice}"
     )
+
+
+_UNNAMED = re.compile("arr_[0-9]+")  # what numpy calls arrays without a name
 
 
 def _names(stages: list[str], limit: int = 5) -> str:

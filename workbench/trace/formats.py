@@ -12,7 +12,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from workbench.formats.array_headers import (
 from workbench.formats.gguf_file import is_gguf
 from workbench.system.folders import is_system_file
 from workbench.trace.order import GROUPS
+from workbench.trace.other_dumps import how_to_write, torch_advice
 
 Reader = Callable[[], np.ndarray]
 
@@ -39,6 +40,7 @@ FREELY_COMPRESSED_BYTES = (
 MAX_COMPRESSION = 100  # largest compression ratio of a larger array; numbers never reach it
 META = "meta.json"  # metadata beside .npy files
 MAX_META_BYTES = 1 << 20  # bytes of that file
+_ARRAYS_OF_GGUF = "stages that a program wrote so have to be written as .npy, .npz or .safetensors"
 _EXPECTED = "expected a .safetensors or .npz file, or a directory or .zip of .npy files"
 
 
@@ -72,11 +74,19 @@ def open_stored(path: str | Path, otherwise: str = "") -> Stored:
         if kind is None:
             if is_gguf(path):
                 compares = f"`workbench compare MODEL {path.name}` compares its weights with the model's checkpoint"
-                raise BadInput(f"{path.name} is a GGUF file and not a trace; {compares}")
+                raise BadInput(f"{path.name} is a GGUF file and not a trace; {compares}, and {_ARRAYS_OF_GGUF}")
+            if (advice := how_to_write(path)) is not None:
+                raise BadInput(f"{path.name} is not a trace: {advice}")
             raise BadInput(f"{path.name} is not a trace; {_EXPECTED}")
         return _with_printable_names(kind(path), path.name)
     except OSError as error:
         raise BadInput(f"{path.name} cannot be read: {error.strerror or error}") from error
+
+
+def is_trace_name(path: str | Path) -> bool:
+    """Returns whether a path names an existing file with the ending of a trace, which no model has."""
+    path = Path(path)
+    return path.suffix.lower() in _KINDS and path.is_file()
 
 
 def _with_printable_names(stored: Stored, place: str) -> Stored:
@@ -155,7 +165,8 @@ def _npz(path: Path) -> Stored:
 def _zip(path: Path) -> Stored:
     """Returns a zipped directory. If all members are in one folder, the arrays' names leave out the folder's name."""
     stored = _archive(path, f"the .npy files of a directory, and {META}", (META,))
-    parts = {name: name.removesuffix(".npy").split("/") for name in stored.arrays}
+    # Some programs for Windows write the separators of their system, against the standard.
+    parts = {name: name.removesuffix(".npy").replace("\\", "/").split("/") for name in stored.arrays}
     in_one_folder = len({each[0] for each in parts.values()}) == 1 and all(len(each) > 1 for each in parts.values())
     omits_folder = in_one_folder and next(iter(parts.values()))[0] not in GROUPS
     arrays: dict[str, Reader] = {}
@@ -184,6 +195,8 @@ def _archive(path: Path, expected: str, json_names: tuple[str, ...]) -> Stored:
                     raise BadInput(f"{path.name} has {count} files with the name {name!r:.80}; expected one for each")
             files = [each for each in members if each.filename.endswith(".npy")]
             other_members = [each for each in members if each not in files]
+            if any(PurePosixPath(each.filename).name == "data.pkl" for each in other_members):
+                raise BadInput(f"{path.name} is not a trace: {torch_advice(path.name)}")
             unexpected = next(
                 (each.filename for each in other_members if Path(each.filename).name not in json_names), None
             )
@@ -287,10 +300,13 @@ def _header(file: IO[bytes], size: int, place: str) -> str:
     header = read_array_header(file, place)
     if header.dtype.hasobject or header.dtype.kind not in "biufcSU":
         kind = "objects" if header.dtype.hasobject else str(header.dtype)
-        hint = " (numpy has no bfloat16 and writes it so; convert it to float32)" if kind == "|V2" else ""
-        raise BadInput(f"{place} holds {kind}{hint}; expected numbers or a string")
+        raise BadInput(f"{place} holds {kind}{_TYPE_HINTS.get(kind, '')}; expected numbers or a string")
     check_claim(header, size - file.tell(), MAX_ARRAY_BYTES, place)
     return header.dtype.name
 
 
+_TYPE_HINTS = {
+    "|V2": " (numpy has no bfloat16 and writes it so; convert it to float32)",
+    "objects": " (a dictionary or list of arrays; numpy.savez('port.npz', **arrays) writes it)",
+}
 _KINDS = {".safetensors": _safetensors, ".npz": _npz, ".zip": _zip, ".npy": _single}

@@ -5,6 +5,8 @@ A trace leaves its arrays in the file until they are used, so a comparison of tw
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -87,7 +89,7 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise:
     mapped = (
         mapping.stages(names, lambda name: stored.arrays[name]())
         if mapping
-        else [Mapped(_with_dots(name, names), name, None) for name in names]
+        else [Mapped(stage, name, None) for name, stage in _stage_names(names).items()]
     )
     stages = {each.stage: each for each in mapped}
     recorded = [name for name in stored.order if name in stages]
@@ -111,11 +113,23 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise:
     )
 
 
-def _with_dots(name: str, names: Sequence[str]) -> str:
-    """Returns the stage of an array: like folders, slashes are parts of names, as in `encoder/layers/0`.
+def _stage_names(names: Sequence[str]) -> dict[str, str]:
+    """Returns the stage of each array.
 
-    A name stays as it is if two arrays would be one stage.
+    Like folders, slashes are parts of names, as in `encoder/layers/0`. A number in front that counts the arrays is
+    left out, as in `007_encoder.layers.0`. A name stays as it is if two arrays would be one stage.
     """
-    dotted = name.replace("/", ".")
-    same_stage_count = sum(each.replace("/", ".") == dotted for each in names) if dotted != name else 0
-    return dotted if same_stage_count == 1 and dotted.partition(".")[0] in (*GROUPS, "steps") else name
+    plain_names = {name: _plain_name(name) for name in names}
+    counts = Counter(plain_names.values())
+    return {name: plain if counts[plain] == 1 else name for name, plain in plain_names.items()}
+
+
+def _plain_name(name: str) -> str:
+    dotted = name.replace("/", ".").lstrip(".")
+    if (numbered := _NUMBERED.fullmatch(dotted)) and are_known([numbered[1]]):
+        return numbered[1]
+    is_ours = dotted.partition(".")[0] in (*GROUPS, "steps") or are_known([dotted])
+    return dotted if is_ours else name
+
+
+_NUMBERED = re.compile(r"[0-9]{1,6}[._ -]+(.+)", re.DOTALL)

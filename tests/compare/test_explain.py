@@ -80,7 +80,7 @@ CHANGES: list[tuple[str, Callable[[np.ndarray], np.ndarray], str, str]] = [
     (LAYER, lambda x: np.maximum(x, 0), "function", "it is the ReLU of the reference"),
     ("logits", lambda x: x - np.log(np.exp(x).sum(1, keepdims=True)), "function", "log-softmax"),
     (LAYER, lambda x: x / np.linalg.norm(x, axis=1, keepdims=True), "already normed", "is the reference after a norm"),
-    (LAYER, lambda x: x + ROUNDED[f"{LAYER}.attention.residual"], "addend", "has twice the reference's"),
+    (LAYER, lambda x: x + ROUNDED[f"{LAYER}.attention.residual"], "addend", "once more than the reference"),
 ]  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def test_addend_is_named_behind_many_stages_of_other_widths() -> None:
     wide = {f"llm.layers.1.mlp.{n}": DRAW.standard_normal((20, 32)).astype(np.float32) for n in range(20)}
     reference = {"llm.layers.0": x, **wide, "llm.layers.1": y}
     hint = hint_of(reference, {**reference, "llm.layers.1": y + x})
-    assert hint is not None and hint.sentence.startswith("it has twice the reference's llm.layers.0")
+    assert hint is not None and hint.sentence.startswith("it has the reference's llm.layers.0 once more than the")
 
 
 def test_missing_layer_is_named_without_a_guess_at_layer_numbering() -> None:
@@ -85,3 +85,33 @@ def test_missing_layer_is_named_without_a_guess_at_layer_numbering() -> None:
     assert hint is not None and hint.sentence.startswith(
         "it equals the reference's encoder.layers.1; nothing else differs"
     )
+
+
+@pytest.mark.parametrize(
+    "part, expected",
+    [
+        ("ffn2.residual", "the norm at the end of the layer is left out"),
+        ("attention.residual", "what the layer adds to it is left out"),
+        ("mlp.down", "the residual stream that it is added to is left out"),
+    ],
+)
+def test_layer_that_equals_its_own_part_says_what_is_left_out(part: str, expected: str) -> None:
+    inner, layer = (DRAW.standard_normal((20, 16)).astype(np.float32) for _ in range(2))
+    reference = {f"encoder.layers.1.{part}": inner, "encoder.layers.1": layer}
+    hint = hint_of(reference, {**reference, "encoder.layers.1": inner})
+    assert hint is not None and f"it equals the reference's encoder.layers.1.{part}: {expected};" in hint.sentence
+
+
+@pytest.mark.parametrize(
+    "times, expected",
+    [
+        (1.0, "it has the whole of the reference's encoder.layers.1.ffn1.down, of which the reference adds half;"),
+        (0.0, "it lacks the reference's encoder.layers.1.ffn1.down;"),
+    ],
+)
+def test_half_step_of_a_conformer_is_named(times: float, expected: str) -> None:
+    x, down = (DRAW.standard_normal((20, 16)).astype(np.float32) for _ in range(2))
+    layer = "encoder.layers.1.ffn1"
+    reference = {"encoder.input": x - 1, f"{layer}.down": down, f"{layer}.residual": x + np.float32(0.5) * down}
+    hint = hint_of(reference, {**reference, f"{layer}.residual": x + np.float32(times) * down})
+    assert hint is not None and hint.sentence.startswith(expected)

@@ -13,7 +13,13 @@ from workbench.trace.inside import layer_and_part
 
 _MAX_FEATURES = 1 << 24  # values whose mean and deviation are computed
 _NEAREST = 12  # stages that may be missing as an addend
-_TIMES = {-1.0: "lacks", 1.0: "has twice", -0.5: "has half of", 0.5: "has one and a half times", -2.0: "subtracts"}
+_TIMES = {-1.0: "lacks {}", 1.0: "has {} once more than the reference", -2.0: "subtracts {}"}
+_HALF_STEPS = {
+    -0.5: "lacks {}",
+    0.5: "has the whole of {}, of which the reference adds half",
+    -1.0: "subtracts half of {}",
+}
+_HALVED = (".ffn1.down", ".ffn2.down")  # ends of stages that a Conformer adds by half
 
 
 def other_stages(scene: Scene) -> Iterator[Guess]:
@@ -59,6 +65,9 @@ def _about(scene: Scene, name: str) -> tuple[str, str]:
     if scene.part in ("query_rope", "key_rope") and name.startswith(scene.stage.removesuffix("_rope")):
         position = " or the position is 0" if len(scene.candidate) == 1 else ""
         return "RoPE", f"{clause}: RoPE is left out{position}"
+    if name.startswith(f"{scene.stage}.") and name.endswith(".residual"):  # it has the residual stream
+        rest = "the norm at the end of the layer" if name.endswith(".ffn2.residual") else "what the layer adds to it"
+        return "left out", f"{clause}: {rest} is left out"
     if name.startswith(f"{scene.stage}.") or (scene.part == "residual" and name == scene.before[0]):
         return "no residual", f"{clause}: the residual stream that it is added to is left out"
     earlier_stages = [each for each in scene.before if not each.startswith(f"{scene.stage}.")]
@@ -76,7 +85,7 @@ def _counted_from_one(scene: Scene, name: str) -> bool:
 
 
 def _is_norm(stage: str) -> bool:
-    return "norm" in stage.rpartition(".")[2] or stage.endswith("encoder.output")
+    return "norm" in stage.rpartition(".")[2] or stage.endswith(("encoder.output", "decoder.output"))
 
 
 def _shifted(scene: Scene, name: str) -> bool:
@@ -159,18 +168,16 @@ def residuals(scene: Scene) -> Iterator[Guess]:
 
 def addend_words(scene: Scene, name: str, times: float, first: int) -> tuple[str, str]:
     """Returns kind and words for a reference that has been changed by so many times one of its earlier stages."""
-    where = f"from row {first} on " if first else ""
-    for value, words in _TIMES.items():
+    where, addend = f"from row {first} on " if first else "", f"the reference's {name}"
+    for value, words in (_HALF_STEPS if name.endswith(_HALVED) else _TIMES).items():
         if math.isclose(times, value, rel_tol=1e-3):
-            return "addend", f"{where}it {words} the reference's {name}"
+            return "addend", f"{where}it {words.format(addend)}"
     for width in scene.widths:
         if math.isclose(times, 1 - math.sqrt(width), rel_tol=1e-3):
             return "scale of an addend", f"{where}{name} is in it without the factor {math.sqrt(width):.5g} = √{width}"
     for right, wrong in permutations(scene.widths, 2):
         if math.isclose(times, math.sqrt(wrong) - math.sqrt(right), rel_tol=1e-4):
             return "scale of an addend", f"{where}{name} is in it with the factor √{wrong}, not √{right}"
-    if math.isclose(times, -0.75, rel_tol=1e-3):
-        return "addend", f"{where}it has a quarter of the reference's {name}"
     return "addend", f"{where}it is the reference plus {times:.5g} times the reference's {name}"
 
 

@@ -12,9 +12,9 @@ WIDTH, COUNT = 24, 30
 X = 3 * np.random.default_rng(2).standard_normal((COUNT, WIDTH))
 
 
-def positions(first: int = 1, less: int = 1, base: float = 10000.0) -> np.ndarray:
+def positions(first: int = 1, less: int = 1, base: float = 10000.0, step: float = 1.0) -> np.ndarray:
     rates = base ** (-np.arange(WIDTH // 2) / (WIDTH // 2 - less))
-    angles = (np.arange(COUNT)[:, None] + first) * rates
+    angles = (np.arange(COUNT)[:, None] + first) * step * rates
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
 
@@ -30,13 +30,34 @@ def hint_of(candidate: np.ndarray) -> Hint | None:
         (2 * positions(), "its positions are added twice"),
         (0.5 * positions(), "its positions are multiplied by 0.5;"),
         (WIDTH**0.5 * positions(), "its positions are multiplied by 4.899 (√24, the root of the width)"),
-        (positions(first=0), "its positions are counted from 0, where the reference counts from 1"),
-        (positions(less=0), "the steps of its rates are half the width, where the reference's are half the width less"),
+        (positions(first=0), "its positions are counted from 0, where the reference's are counted from 1;"),
+        (
+            positions(less=0),
+            "its positions have rates in as many steps as half the width, where the reference's have rates in as",
+        ),
         (positions(base=1000.0), "its positions have the base 1000, where the reference has 10000;"),
         (np.roll(positions(), WIDTH // 2, axis=1), "its positions have cosines in the first half and sines in the sec"),
         (
             positions().reshape(COUNT, 2, -1).swapaxes(1, 2).reshape(COUNT, WIDTH),
-            "its positions have sines and cosines in turn, where the reference has sines in the first half",
+            "its positions have sines and cosines in turn, where the reference's have sines in the first half",
+        ),
+        (
+            positions(0, 0).reshape(COUNT, 2, -1).swapaxes(1, 2).reshape(COUNT, WIDTH),
+            "its positions have sines and cosines in turn, are counted from 0 and have rates in as many steps as half "
+            "the width, where the reference's have sines in the first half",
+        ),
+        (positions(step=2.0), "its positions grow by 2 from row to row, where the reference's grow by 1;"),
+        (positions(step=0.5), "its positions grow by 0.5 from row to row"),
+        (positions()[::-1], "its positions are counted from the last row back;"),
+        (
+            np.concatenate([positions()[:4], positions()[:-4]]),
+            "its positions are counted anew from row 4 on, as when they do not count the rows before;",
+        ),
+        (np.concatenate([0 * positions()[:4], positions()[4:]]), "its first 4 rows have no positions;"),
+        (np.concatenate([0 * positions()[:1], positions()[1:]]), "its first row has no positions;"),
+        (
+            np.concatenate([0 * positions()[:4], positions()[:-4]]),
+            "its first 4 rows have no positions, and they are counted from row 4 on;",
         ),
     ],
 )

@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, table
 from workbench.compare.guesses.stages import addend_words, of_this_width
+from workbench.core.phrases import enumerated
 
 _LAYOUTS = {
     "halves": "sines in the first half and cosines in the second",
@@ -24,6 +26,8 @@ _LAYOUTS = {
     "interleaved": "sines and cosines in turn",
 }
 _FIRSTS = (1, 0, 2, -1)
+_STEPS = (2.0, 0.5, 3.0, 4.0, 0.25)  # from row to row, as when frames of another rate are counted
+_MOST_BEFORE = 8  # rows in front that may be counted apart, as the queries of SenseVoice
 _BASES = (100.0, 1000.0, 20000.0, 50000.0, 100000.0, 500000.0, 1000000.0)
 _CLOSE = 1e-4  # relative difference of a factor from a known one
 _TINY = 1e-30  # a sum of squares that is no less
@@ -38,12 +42,19 @@ class _Positions:
     layout: str
     steps_less: int  # the rates fall to one over the base in width / 2 - `steps_less` steps
     base: float = 10000.0
+    step: float = 1.0  # from row to row
+    restart: int = 0  # the row from which on they are counted anew
+    blank: int = 0  # rows at the beginning that have none
+    last: int | None = None  # the last row, if they are counted from there back
 
     def __call__(self, rows: Rows, width: int) -> np.ndarray:
         half_width = width // 2
         rates = self.base ** (-np.arange(half_width) / max(half_width - self.steps_less, 1))
-        angles = (rows[:, None] + self.first) * rates
-        parts = np.sin(angles), np.cos(angles)
+        counted = rows if self.last is None else self.last - rows
+        counted = np.where(counted >= self.restart, counted - self.restart, counted) if self.restart else counted
+        angles = (counted[:, None] + self.first) * self.step * rates
+        is_blank = rows[:, None] < self.blank
+        parts = np.where(is_blank, 0.0, np.sin(angles)), np.where(is_blank, 0.0, np.cos(angles))
         if self.layout == "interleaved":
             return np.stack(parts, axis=-1).reshape(len(rows), width)
         return np.concatenate(parts[::-1] if self.layout == "cosines first" else parts, axis=1)
@@ -79,7 +90,7 @@ def _other_positions(
     ):
         reference_values = reference(rows, width)
         scaled = _scaled(reference, reference_values, difference) if part is None else ()
-        for words, alternative, times in (*_alternatives(reference), *scaled):
+        for words, alternative, times in (*_alternatives(reference, len(scene.reference)), *scaled):
             change = (times * alternative(rows, width) if alternative else 0.0) - reference_values
             share = 0.0
             if part is not None:
@@ -120,25 +131,48 @@ def _scaled(
     yield f"its positions are multiplied by {times:.4g}{clause}", reference, times
 
 
-def _alternatives(reference: _Positions) -> Iterator[tuple[str, _Positions | None, float]]:
-    """Yields what a port may compute instead: words, positions, and their factor."""
+def _alternatives(reference: _Positions, count: int) -> Iterator[tuple[str, _Positions | None, float]]:
+    """Yields what a port may compute instead: words, positions, and their factor.
+
+    Args:
+        count: the number of rows.
+    """
     yield "its positions are not added", None, 0.0
     yield "its positions are added twice", reference, 2.0
     yield "its positions are subtracted", reference, -1.0
-    for first in _FIRSTS:
-        if first != reference.first:
-            sentence = f"its positions are counted from {first}, where the reference counts from {reference.first}"
-            yield sentence, replace(reference, first=first), 1.0
-    for layout, words in _LAYOUTS.items():
-        if layout != reference.layout:
-            sentence = f"its positions have {words}, where the reference has {_LAYOUTS[reference.layout]}"
-            yield sentence, replace(reference, layout=layout), 1.0
     for base in _BASES:
         sentence = f"its positions have the base {base:.0f}, where the reference has {reference.base:.0f}"
         yield sentence, replace(reference, base=base), 1.0
-    other_steps_less = 1 - reference.steps_less
-    steps = ("half the width", "half the width less one")
-    sentence = (
-        f"the steps of its rates are {steps[other_steps_less]}, where the reference's are {steps[1 - other_steps_less]}"
+    for first, layout, less in product(_FIRSTS, _LAYOUTS, (1, 0)):
+        other = replace(reference, first=first, layout=layout, steps_less=less)
+        if other != reference:
+            yield _difference(reference, other), other, 1.0
+    for step in _STEPS:
+        sentence = f"its positions grow by {step:g} from row to row, where the reference's grow by 1"
+        yield sentence, replace(reference, step=step), 1.0
+    yield "its positions are counted from the last row back", replace(reference, last=count - 1), 1.0
+    for row in range(1, min(_MOST_BEFORE + 1, count)):
+        before = f"row{'s' * (row > 1)} before"
+        sentence = f"its positions are counted anew from row {row} on, as when they do not count the {before}"
+        yield sentence, replace(reference, restart=row), 1.0
+        rows = "row has" if row == 1 else f"{row} rows have"
+        yield f"its first {rows} no positions", replace(reference, blank=row), 1.0
+        sentence = f"its first {rows} no positions, and they are counted from row {row} on"
+        yield sentence, replace(reference, blank=row, restart=row), 1.0
+
+
+def _difference(reference: _Positions, other: _Positions) -> str:
+    """Returns the choices of two ways that differ, as a sentence."""
+    ours, theirs = (_choices(each) for each in (other, reference))
+    differ = [number for number, clause in enumerate(ours) if clause != theirs[number]]
+    words = [enumerated([each[number] for number in differ]) for each in (ours, theirs)]
+    return f"its positions {words[0]}, where the reference's {words[1]}"
+
+
+def _choices(positions: _Positions) -> tuple[str, ...]:
+    steps = "half the width less one" if positions.steps_less else "half the width"
+    return (
+        f"have {_LAYOUTS[positions.layout]}",
+        f"are counted from {positions.first}",
+        f"have rates in as many steps as {steps}",
     )
-    yield sentence, replace(reference, steps_less=other_steps_less), 1.0

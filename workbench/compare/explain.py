@@ -34,7 +34,7 @@ from workbench.compare.guesses.linear import LinearLayers, linear
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
 from workbench.compare.guesses.other_sound import FRONT_END, of_another_recording
-from workbench.compare.guesses.positions import positions
+from workbench.compare.guesses.positions import positions, rows_under_positions
 from workbench.compare.guesses.products import products
 from workbench.compare.guesses.rotary import rotary
 from workbench.compare.guesses.scales import channel_scales, row_scales, scales
@@ -80,6 +80,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     orders,
     fused,
     positions,
+    rows_under_positions,
     scales,
     norm_weights,
     linear,

@@ -91,3 +91,25 @@ def test_positions_after_other_rows_are_named_together_with_a_missing_factor() -
         stages = {"frontend.features": features}
         hint = explain(Scene("encoder.input", reference, other, 1e-6, stages, stages, ("frontend.features",)), 0.1)
         assert hint is not None and hint.sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "rows, sentence",
+    [
+        (X[[3, 0, 1, 2, *range(4, COUNT)]], "rows 0, 1, 2, 3 hold what the reference has in rows 3, 0, 1, 2;"),
+        (X[[3, 1, 2, 0, *range(4, COUNT)]], "rows 0, 3 hold what the reference has in rows 3, 0;"),
+        (np.roll(X, -4, axis=0), "its first 4 rows stand behind all others;"),
+        (np.roll(X, 1, axis=0), "its last row stands before all others;"),
+        (np.concatenate([X[:4] / WIDTH**0.5, X[4:]]), "rows 0 to 3 are 0.20412 times the reference's (1/√24);"),
+    ],
+)
+def test_rows_that_move_without_their_positions_are_named(rows: np.ndarray, sentence: str) -> None:
+    hint = hint_of(positions() + rows - X)
+    assert hint is not None and hint.kind == "rows under positions"
+    assert hint.sentence.startswith(f"before its positions are added, {sentence}")
+
+
+def test_other_rows_under_positions_get_no_hint() -> None:
+    other = X.copy()
+    other[0] = np.random.default_rng(4).standard_normal(WIDTH)
+    assert hint_of(positions() + other - X) is None

@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, table
+from workbench.compare.guesses.guess import Guess, Rows, Scene, in_order, is_close, named, table
 from workbench.compare.guesses.stages import addend_words, of_this_width
 from workbench.core.phrases import enumerated
 
@@ -27,8 +27,9 @@ _LAYOUTS = {
 }
 _FIRSTS = (1, 0, 2, -1)
 _STEPS = (2.0, 0.5, 3.0, 4.0, 0.25)  # from row to row, as when frames of another rate are counted
-_MOST_BEFORE = 8  # rows in front that may be counted apart, as the queries of SenseVoice
+_MAX_BEFORE = 8  # rows in front that may be counted apart, as the queries of SenseVoice
 _BASES = (100.0, 1000.0, 20000.0, 50000.0, 100000.0, 500000.0, 1000000.0)
+_MAX_VALUES = 1 << 24
 _CLOSE = 1e-4  # relative difference of a factor from a known one
 _TINY = 1e-30  # a sum of squares that is no less
 _TRIED_ROWS = 8  # a guess is tried on them first, then on all rows as any guess is
@@ -120,6 +121,72 @@ def _other_positions(
             yield Guess("positions", words, expected, first_row)
 
 
+def rows_under_positions(scene: Scene) -> Iterator[Guess]:
+    """Yields rows in another order, or scaled rows, to which the positions of their places were added afterwards."""
+    if scene.part != "input" or scene.reference.ndim != 2 or scene.reference.shape[1] % 2 or len(scene.reference) < 3:
+        return
+    if scene.reference.size > _MAX_VALUES:
+        return
+    count, width = scene.reference.shape
+    r, c = table(scene.reference), table(scene.candidate)
+    limit = 8 * scene.allowed * float(np.linalg.norm(c)) / math.sqrt(count)
+    differing = np.flatnonzero(np.linalg.norm(c - r, axis=1) > limit)
+    for reference in (
+        _Positions(first, layout, less) for first in _FIRSTS[:2] for layout in _LAYOUTS for less in (1, 0)
+    ):
+        added = reference(np.arange(count), width)
+        x, y = r - added, c - added
+        for words, changed in (*_moved(x, y, differing, limit), *_with_factor(x, y, differing, scene.widths)):
+            if is_close(changed, y, 8 * scene.allowed):
+
+                def expected(rows: Rows, values: np.ndarray = changed + added) -> np.ndarray:
+                    return values[rows]
+
+                yield Guess("rows under positions", f"before its positions are added, {words}", expected)
+                return
+
+
+def _moved(x: np.ndarray, y: np.ndarray, differing: np.ndarray, limit: float) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields rows of the reference in the candidate's order: a block moved to an end, or a few rows exchanged."""
+    for rows in range(1, min(_MAX_BEFORE, len(x) - 1) + 1):
+        block = f"{rows} rows stand" if rows > 1 else "row stands"
+        for words, changed in (
+            (f"its first {block} behind all others", np.roll(x, -rows, axis=0)),
+            (f"its last {block} before all others", np.roll(x, rows, axis=0)),
+        ):
+            if float(np.linalg.norm(changed[0] - y[0])) <= limit:
+                yield words, changed
+    if not 2 <= len(differing) <= _MAX_BEFORE:
+        return
+    distances = np.linalg.norm(y[differing][:, None] - x[differing], axis=2)
+    sources = distances.argmin(axis=1)
+    if (distances.min(axis=1) > limit).any() or sorted(sources) != list(range(len(differing))):
+        return
+    changed = x.copy()
+    changed[differing] = x[differing[sources]]
+    places = in_order(differing), in_order(differing[sources])
+    yield f"rows {places[0]} hold what the reference has in rows {places[1]}", changed
+
+
+def _with_factor(
+    x: np.ndarray, y: np.ndarray, differing: np.ndarray, widths: list[int]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields rows of the reference times one factor, if a few rows differ, as when only the others are scaled."""
+    if not 1 <= len(differing) <= _MAX_BEFORE or not x[differing].any():
+        return
+    times = float((x[differing] * y[differing]).sum() / np.square(x[differing]).sum())
+    names = {1 / math.sqrt(width): f" (1/√{width})" for width in widths}
+    names |= {math.sqrt(width): f" (√{width})" for width in widths}
+    clause = next((name for value, name in names.items() if abs(times / value - 1) < _CLOSE), "")
+    changed = x.copy()
+    changed[differing] *= times
+    yield f"{named('row', differing)} {_verb(differing)} {times:.5g} times the reference's{clause}", changed
+
+
+def _verb(places: np.ndarray) -> str:
+    return "is" if len(places) == 1 else "are"
+
+
 def _scaled(
     reference: _Positions, values: np.ndarray, difference: np.ndarray
 ) -> Iterator[tuple[str, _Positions | None, float]]:
@@ -151,7 +218,7 @@ def _alternatives(reference: _Positions, count: int) -> Iterator[tuple[str, _Pos
         sentence = f"its positions grow by {step:g} from row to row, where the reference's grow by 1"
         yield sentence, replace(reference, step=step), 1.0
     yield "its positions are counted from the last row back", replace(reference, last=count - 1), 1.0
-    for row in range(1, min(_MOST_BEFORE + 1, count)):
+    for row in range(1, min(_MAX_BEFORE + 1, count)):
         before = f"row{'s' * (row > 1)} before"
         sentence = f"its positions are counted anew from row {row} on, as when they do not count the {before}"
         yield sentence, replace(reference, restart=row), 1.0

@@ -24,6 +24,7 @@ from workbench.compare.guesses.codebooks import codebooks
 from workbench.compare.guesses.context import context, projected
 from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.dither import dither
+from workbench.compare.guesses.dropped import dropped
 from workbench.compare.guesses.filter_bank import filter_banks
 from workbench.compare.guesses.front_end import front_ends, lacks_filter_bank
 from workbench.compare.guesses.functions import activations, caps, functions, gates
@@ -89,6 +90,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     lambda scene: chain(extra_norms(scene), row_scales(scene)),  # a norm nearly undoes a factor of a few rows
     addends,
     residuals,
+    dropped,
     products,
     codebooks,
     dither,

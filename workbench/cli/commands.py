@@ -221,7 +221,7 @@ def _compare(parsed: argparse.Namespace) -> int:
     from workbench.cli.weights import compare_weights
     from workbench.compare.files import compare_files
     from workbench.formats.gguf_file import is_gguf
-    from workbench.trace.stored import is_trace_name
+    from workbench.trace.formats import is_trace_name
 
     if is_gguf(parsed.candidate) and not is_trace_name(parsed.reference):
         return compare_weights(parsed)

@@ -152,8 +152,8 @@ def _same_layers(reference: list[str], candidate: list[str], force: bool) -> lis
             message = f"the reference has {counts[0][stack]} {stack} and the candidate {counts[1][stack]}"
             if not force:
                 raise BadInput(
-                    f"{message}; expected traces of one model, or --force for a port that writes only some of its layers, "
-                    "or --stages to compare only the layers that both have"
+                    f"{message}; expected traces of one model, or --force for a port that writes only some of its "
+                    "layers, or --stages to compare only the layers that both have"
                 )
             return [message]
     return []

@@ -77,7 +77,7 @@ def test_positions_after_other_rows_are_named_together_with_a_missing_factor() -
     features = X[first:].astype(np.float32)
     scaled = np.concatenate([X[:first], WIDTH**0.5 * features])
     plain = np.concatenate([X[:first] + 1, features])
-    wrong = "its positions are counted from 0, where the reference counts from 1;"
+    wrong = "its positions are counted from 0, where the reference's are counted from 1;"
     missing = "from row 4 on frontend.features is in it without the factor 4.899 = √24"
     for candidate, sentence in (
         (plain + positions(first=0), f"{missing}, and {wrong}"),

@@ -36,7 +36,8 @@ TEXT = gr.themes.Size(
 
 def head() -> str:
     """Returns the head of the page: the style sheets unchanged, that of the parts of parity reports, and the scripts
-    for the language, the addresses of tabs, messages, lost connections, early presses and scrolling.
+    for the language, the addresses of tabs, messages, the stream of events, lost connections, early presses and
+    scrolling.
 
     Gradio's own way (`css_paths`) rewrites every selector, splits it at commas even inside `:is()`, and drops the
     original rule inside `@media`.
@@ -59,6 +60,7 @@ def head() -> str:
             "language.js",
             "address.js",
             "toasts.js",
+            "event_stream.js",
             "reconnect.js",
             "presses.js",
             "run_focus.js",

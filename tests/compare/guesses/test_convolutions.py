@@ -46,6 +46,9 @@ def hint_of(candidate: np.ndarray, stage: str = "encoder.layers.1.fsmn", times: 
         (memory(KERNEL, times=0.0), "its input is not added to its convolution"),
         (memory(KERNEL[:, ::-1], times=0.0), "the kernel of its convolution is reversed in time, and its input is not"),
         (memory(KERNEL, times=2.0), "its input is added twice to its convolution"),
+        (memory(0 * KERNEL), "its convolution is left out, and it equals the input that is added;"),
+        (memory(2 * KERNEL, times=2.0), "it is 2 times the reference;"),
+        (memory(0.5 * KERNEL), "its convolution is multiplied by 0.5;"),
         (memory(KERNEL[::-1]), "its convolution over time has another kernel"),
     ],
 )

@@ -55,6 +55,14 @@ def test_norm_with_the_weight_of_another_norm_names_that_norm(step: str, source:
             lambda x: x / x.std(axis=-1, keepdims=True),
             "the norm of llm.layers.0 divides by the deviation without subtracting the mean",
         ),
+        (
+            lambda x: x / np.sqrt(np.square(x).mean(axis=0) + 1e-6),
+            "the norm of llm.layers.0 is taken over the rows of each channel, where the reference's is over",
+        ),
+        (
+            lambda x: x / np.sqrt(np.square(x).mean() + 1e-6),
+            "the norm of llm.layers.0 is taken over all values at once, where the reference's is over",
+        ),
     ],
 )
 def test_other_formula_of_a_norm_is_named(norm: Any, sentence: str) -> None:

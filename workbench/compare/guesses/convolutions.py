@@ -6,6 +6,7 @@ Of few rows, as those of a decoder of tokens, it cannot be read off; then the re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -261,4 +262,19 @@ def _kernel_difference(reference_kernel: Kernel, candidate_kernel: Kernel, memor
     for words, rolled in _rolled(reference_taps, np.linalg.norm(reference_taps, axis=0) > same * size):
         if is_close(rolled, candidate_taps, same):
             return words
-    return "its convolution over time has another kernel"
+    return (
+        _multiplied(reference_taps, candidate_taps, direct_path, same) or "its convolution over time has another kernel"
+    )
+
+
+def _multiplied(reference_taps: Kernel, candidate_taps: Kernel, direct_path: np.ndarray, same: float) -> str:
+    """Returns that a kernel, or with it the input that is added, is left out or multiplied; empty if neither is so."""
+    size = float(np.square(reference_taps).sum())
+    if np.linalg.norm(candidate_taps) <= same * math.sqrt(size):
+        return "its convolution is left out" + ", and it equals the input that is added" * bool(direct_path.any())
+    for words, addend in (("it is {} times the reference", direct_path), ("its convolution is multiplied by {}", 0.0)):
+        reference, candidate = reference_taps + addend, candidate_taps + addend
+        times = float((reference * candidate).sum() / np.square(reference).sum())
+        if is_close(times * reference, candidate, same):
+            return words.format(f"{times:.5g}")
+    return ""

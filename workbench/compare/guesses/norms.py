@@ -20,6 +20,7 @@ _MIN_ROWS = 4
 _VISIBLE = 1e-3  # share of the largest weight or bias: smaller changes are rounding
 _MINORITY = 0.1  # share of the channels
 _SAME_WEIGHT = 1e-4  # relative L2 of two weights that count as the same
+_MAX_VALUES = 1 << 23  # of a stage
 _MAX_NORMS = 64  # other norms that are looked at
 _ROWS_ELSEWHERE = 256  # rows of each norm from which its weight is read
 _CLEARLY = 0.7  # a norm fits better only if it leaves at most this share of the other's error
@@ -81,7 +82,21 @@ def norms(scene: Scene) -> Iterator[Guess]:
                 2 * scene.allowed,
             ):
                 yield from _wrong_norms(scene, reference, name, candidate_input)
+                yield from _other_axes(scene, reference, name, candidate_input)
             return
+
+
+def _other_axes(scene: Scene, reference: Norm, name: str, candidate_input: np.ndarray) -> Iterator[Guess]:
+    """Yields the norm over the rows of each channel, and over all values at once."""
+    if scene.reference.ndim != 2 or scene.reference.size > _MAX_VALUES:
+        return
+    x = np.asarray(candidate_input, np.float64)
+    over_rows = normalised(x.T, reference.centred, reference.epsilon).T
+    over_all = normalised(x.reshape(-1), reference.centred, reference.epsilon).reshape(x.shape)
+    for axes, values in (("the rows of each channel", over_rows), ("all values at once", over_all)):
+        words = f"the norm of {name} is taken over {axes}, where the reference's is over the channels of each row"
+        expected = values * reference.weight + reference.bias
+        yield Guess("norm", words, lambda rows, expected=expected: expected[rows])  # type: ignore[misc]
 
 
 def _last_axis_rows(array: np.ndarray, rows: Rows) -> np.ndarray:

@@ -21,7 +21,14 @@ from workbench.families import FAMILIES
 from workbench.isolation import serial
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.registry.signatures import CALLS_FOR, CONVERSING, HEARING, METHOD_FOR, WRITING, session_class
+from workbench.registry.signatures import (
+    CALLS_FOR,
+    CONVERSE_CALLS,
+    GENERATE_CALLS,
+    METHOD_FOR,
+    TRANSCRIBE_CALLS,
+    session_class,
+)
 from workbench.session.protocols import Session
 
 
@@ -42,9 +49,9 @@ def test_session_methods_have_the_family_options_in_signature_and_help(family: s
     assert session_type is session_class(OpenSession, family) and issubclass(session_type, OpenSession)
     declared_family = FAMILIES[family]
     takes, usual = CALLS_FOR[declared_family.input], METHOD_FOR[declared_family.input]
-    refuses = set(HEARING + WRITING + CONVERSING) - {
+    refuses = set(TRANSCRIBE_CALLS + GENERATE_CALLS + CONVERSE_CALLS) - {
         *takes,
-        *(CONVERSING if declared_family.chat_options_class else ()),
+        *(CONVERSE_CALLS if declared_family.chat_options_class else ()),
     }
     specs = option_specs(FAMILIES[family].options_class)
     for name in (*takes, "trace"):
@@ -59,7 +66,7 @@ def test_session_methods_have_the_family_options_in_signature_and_help(family: s
         assert "**options" not in text and "As `Session" not in text
         assert all(f"    {spec.name} (" in text and spec.help in text for spec in specs)
     if declared_family.chat_options_class:
-        for name in CONVERSING:
+        for name in CONVERSE_CALLS:
             parameters = inspect.signature(getattr(session_type, name)).parameters
             chat = {spec.name for spec in option_specs(declared_family.chat_options_class)}
             assert {"messages", "modalities"} | chat <= set(parameters)

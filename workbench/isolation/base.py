@@ -55,7 +55,7 @@ class Calls:
         Any thread may call this. Without a running call nothing happens.
         """
 
-    def _carry(self, call: Call, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    def _make_call(self, call: Call, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         """Makes a call; returns its result, or its stream. Closing the stream stops the work."""
         family = FAMILIES.get(self.spec.family)
         ready = call.prepared(arguments, options, family.input if family else RECORDING)
@@ -169,7 +169,7 @@ class IsolatedSession(Calls):
         if self._closed:
             raise BadInput(f"the session of {self.model} is closed; open it again")
 
-    def _death(self, ending: str, doing: str) -> SessionDied:
+    def _died_error(self, ending: str, doing: str) -> SessionDied:
         """Returns the error to raise if the child has ended during a call or a load."""
         if self._closed:
             return SessionDied(f"the session of {self.model} on {self.runtime} was closed while {doing}")
@@ -177,7 +177,7 @@ class IsolatedSession(Calls):
             f"the process of {self.model} on {self.runtime} {ending} while {doing}; the next call starts a new one"
         )
 
-    def _stopped(self, doing: str) -> Cancelled:
+    def _cancelled_error(self, doing: str) -> Cancelled:
         """Returns the error to raise if somebody has stopped a call."""
         return Cancelled(f"{doing} with {self.model} was stopped")
 

@@ -49,7 +49,7 @@ def wait_until_prepared(spec: SessionSpec, command: Sequence[str]) -> None:
         PREPARED.wait_for(kind_of(spec), spec.name)
 
 
-def _forked(
+def _fork(
     spec: SessionSpec, command: Sequence[str], environment: Mapping[str, str], child_socket: socket.socket
 ) -> ForkedProcess | None:
     """Returns the session's process, forked from a prepared one; None if there is none."""
@@ -67,7 +67,7 @@ def _module(command: Sequence[str]) -> str | None:
     return module if tuple(flags) == WORKER[:-1] and module.startswith(f"{__name__.partition('.')[0]}.") else None
 
 
-def _started(
+def _start(
     spec: SessionSpec, command: Sequence[str], environment: Mapping[str, str], child_socket: socket.socket
 ) -> subprocess.Popen[bytes]:
     """Starts the session's process and returns it."""
@@ -112,12 +112,12 @@ class Channel:
                 environment[COMPILED] = os.environ.get(COMPILED, str(self.tempdir))
             parent_socket, child_socket = socket.socketpair()
             with parent_socket, child_socket:
-                self.process = _forked(spec, command, environment, child_socket) or _started(
+                self.process = _fork(spec, command, environment, child_socket) or _start(
                     spec, command, environment, child_socket
                 )
                 self._connection = Connection(parent_socket.detach())
         except OSError as error:
-            self._clear()
+            self._remove_tempdir()
             raise WorkbenchError(f"the process of {spec.name} on {spec.runtime} cannot start: {error}") from error
 
     @property
@@ -136,20 +136,20 @@ class Channel:
     def send(self, *message: Any, payload: bytes | None = None) -> None:
         """Sends one message, then a payload that is already pickled; raises `ConnectionLost` if the child is gone."""
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        with self._sending, self._whole_message():
+        with self._sending, self._ending_if_interrupted():
             self._connection.send_bytes(data)
             if payload is not None:
                 self._connection.send_bytes(payload)
 
     def receive(self) -> tuple[str, int, Any]:
-        """Waits for the next message and returns it; raises what `ready` raises."""
-        self.ready()
-        with self._whole_message():
+        """Waits for the next message and returns it; raises what `wait_for_message` raises."""
+        self.wait_for_message()
+        with self._ending_if_interrupted():
             message: tuple[str, int, Any] = self._connection.recv()
         return message
 
-    def ready(self, given_up: Callable[[], bool] | None = None) -> bool:
-        """Waits until a message is there and returns True; returns False if `given_up` returns True before.
+    def wait_for_message(self, gives_up: Callable[[], bool] | None = None) -> bool:
+        """Waits until a message is there and returns True; returns False if `gives_up` returns True before.
 
         Raises `ConnectionLost` if no message will come. Ends a process that was stopped (SIGSTOP) for
         `STOPPED_SECONDS`, because it would never answer. Raises the error of this context's work when the work has to
@@ -157,12 +157,12 @@ class Channel:
         """
         seconds = CHECK_SECONDS if current_work() is None else WORK_SECONDS
         checked = since = time.monotonic()
-        while not self.waits(seconds):
+        while not self.poll(seconds):
             check_work()
-            if given_up is not None and given_up():
+            if gives_up is not None and gives_up():
                 return False
             # Processes that the child has forked share our socket, and keep it open when the child itself is gone.
-            if self.process.poll() is not None and not self.waits(0.0):
+            if self.process.poll() is not None and not self.poll(0.0):
                 raise ConnectionLost
             now = time.monotonic()
             if now - checked >= CHECK_SECONDS:
@@ -174,7 +174,7 @@ class Channel:
                     raise ConnectionLost
         return True
 
-    def waits(self, seconds: float) -> bool:
+    def poll(self, seconds: float) -> bool:
         """Returns whether a message or the end of the connection comes within that time."""
         try:
             return self._connection.poll(seconds)  # apart from reading, so that Ctrl-C meanwhile does no harm
@@ -182,7 +182,7 @@ class Channel:
             return True
 
     @contextlib.contextmanager
-    def _whole_message(self) -> Iterator[None]:
+    def _ending_if_interrupted(self) -> Iterator[None]:
         try:
             yield
         except (EOFError, OSError):
@@ -205,7 +205,7 @@ class Channel:
                     self.process.wait(patience)
             self.process.kill()
             self.process.wait()
-            self._clear(end_group(self.process.pid) | {self.process.pid})
+            self._remove_tempdir(end_group(self.process.pid) | {self.process.pid})
             self._ended = True
 
     def how_it_ended(self) -> str:
@@ -224,7 +224,7 @@ class Channel:
             name = f"signal {-status}"
         return f"was ended by {name}" + (", as happens when memory runs out," if status == -signal.SIGKILL else "")
 
-    def _clear(self, killed: Collection[int] = ()) -> None:
+    def _remove_tempdir(self, killed: Collection[int] = ()) -> None:
         """Removes the folder for temporary files, if there is one."""
         if self.tempdir:
             remove_tempdir(self.tempdir, killed)

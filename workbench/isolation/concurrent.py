@@ -129,12 +129,12 @@ class ParallelSession(IsolatedSession):
                 while True:
                     kind, value = _message(call)
                     if call.cancelled:
-                        raise self._stopped(doing)
+                        raise self._cancelled_error(doing)
                     if kind == "lost":
                         call.sent = False
                         # A process that ended before it took the call was killed between calls: nothing is lost yet.
                         if accepted or fresh or self._closed:
-                            raise self._death(worker.ending, doing)
+                            raise self._died_error(worker.ending, doing)
                         break
                     accepted = accepted or kind != "opened"
                     if kind in ("done", "error"):
@@ -181,7 +181,7 @@ class ParallelSession(IsolatedSession):
             with contextlib.suppress(queue.Empty):
                 kind, _ = call.messages.get(timeout=BEAT_SECONDS)
                 if call.cancelled:
-                    raise self._stopped("loading")
+                    raise self._cancelled_error("loading")
                 if kind == "lost":
                     raise self._load_error(worker)
 
@@ -189,7 +189,7 @@ class ParallelSession(IsolatedSession):
         """Returns why a load failed: a new error for each waiting caller, because raising an error changes it."""
         error = worker.error
         if error is None or self._closed:
-            return self._death(worker.ending, "loading")
+            return self._died_error(worker.ending, "loading")
         if not isinstance(error, WorkbenchError):
             return WorkbenchError(f"{self.model} on {self.runtime} could not be loaded: {named_message_of(error)}")
         copy = type(error)(str(error))

@@ -89,7 +89,7 @@ class ProcessSession(IsolatedSession):
             self.last_used = time.monotonic()
             return  # no need to wait for a call that runs
         with self._taking_turn() as number:
-            self._started(number)
+            self._running_channel(number)
 
     def unload(self) -> bool:
         """Ends the process unless a call is running; returns whether it did. The next call loads the model again."""
@@ -99,7 +99,7 @@ class ProcessSession(IsolatedSession):
             if self._paused:
                 return False
             if self._channel is not None:
-                self._forget(self._channel)
+                self._end_channel(self._channel)
         finally:
             self._turn.release()
         return True
@@ -194,7 +194,7 @@ class ProcessSession(IsolatedSession):
     def _replies(self, call: Call, payload: bytes) -> Generator[Any, None, None]:
         with self._taking_turn() as number:
             while True:
-                channel, fresh = self._started(number)
+                channel, is_new = self._running_channel(number)
                 accepted = finished = long = False
                 try:
                     channel.send("call", number, payload=payload)
@@ -204,7 +204,8 @@ class ProcessSession(IsolatedSession):
                         finished = kind in ("done", "error")
                         if kind == "error":
                             if issubclass(value[0], OutOfMemory) and not self._paused:
-                                self._forget(channel)  # it keeps much of what it has, and the next call would fail too
+                                # It keeps much of what it has, and the next call would fail too.
+                                self._end_channel(channel)
                             raise restored_error(*value)
                         if kind == "progress":
                             report(*value)
@@ -222,7 +223,7 @@ class ProcessSession(IsolatedSession):
                     finished = True
                     error = self._connection_error(channel, call.capability.activity, number)
                     # A process that ended before it took the call was killed between calls: nothing is lost yet.
-                    if accepted or fresh or isinstance(error, Cancelled):
+                    if accepted or is_new or isinstance(error, Cancelled):
                         raise error from None
                 finally:
                     if not finished:
@@ -234,15 +235,15 @@ class ProcessSession(IsolatedSession):
         value = event[1] if isinstance(event, tuple) else event
         return isinstance(value, Progress) and value.total > self.short_seconds
 
-    def _next_message(self, channel: Channel, number: int, lets_go: bool) -> tuple[str, Any]:
+    def _next_message(self, channel: Channel, number: int, yields_turn: bool) -> tuple[str, Any]:
         """Returns the next message of a call; keeps the messages of streams that let this call go first."""
         while True:
-            if lets_go and _others_wait():
+            if yields_turn and _others_wait():
                 self._yield_turn(channel, number)
             messages = self._paused.get(number)
             if messages:
                 return messages.popleft()
-            if not channel.ready(_others_wait if lets_go else None):
+            if not channel.wait_for_message(_others_wait if yields_turn else None):
                 continue
             kind, of, value = channel.receive()
             if of == number:
@@ -250,7 +251,7 @@ class ProcessSession(IsolatedSession):
             if of in self._paused:  # else the rest of a call that was given up
                 self._paused[of].append((kind, value))
 
-    def _started(self, number: int) -> tuple[Channel, bool]:
+    def _running_channel(self, number: int) -> tuple[Channel, bool]:
         """Returns the channel to the running child, and whether it was started only now.
 
         The caller must have the turn.
@@ -260,7 +261,7 @@ class ProcessSession(IsolatedSession):
             return channel, False
         try:
             with (
-                listening_too(partial(self._note, number)),
+                listening_too(partial(self._note_progress, number)),
                 self._admitted(self) if self._admitted else contextlib.nullcontext(),
             ):
                 return self._load(number), True
@@ -286,10 +287,10 @@ class ProcessSession(IsolatedSession):
         except ConnectionLost:
             raise self._connection_error(channel, "loading", number) from None
         except BaseException:
-            self._forget(channel)
+            self._end_channel(channel)
             raise
         if kind == "error":
-            self._forget(channel)
+            self._end_channel(channel)
             raise restored_error(*value)
         channel.opened = True
         if self.allowance_bytes is not None and self.spec.settings.device == "cpu":
@@ -297,11 +298,11 @@ class ProcessSession(IsolatedSession):
         self._opened(value, time.perf_counter() - start)
         return channel
 
-    def _note(self, number: int, fraction: float, activity: str) -> None:
+    def _note_progress(self, number: int, fraction: float, activity: str) -> None:
         """Stores what this call waits for, so that waiting calls can report it. Raises if this call was cancelled."""
         self._load_progress = fraction, activity
         if number == self._cancelled:
-            raise self._stopped("loading")
+            raise self._cancelled_error("loading")
 
     def _wait_until_loaded(self, channel: Channel) -> tuple[str, Any]:
         """Waits for the end of the load; reports its progress meanwhile."""
@@ -309,13 +310,13 @@ class ProcessSession(IsolatedSession):
         while True:
             check_work()
             report(*progress)
-            if channel.waits(BEAT_SECONDS):
+            if channel.poll(BEAT_SECONDS):
                 kind, _, value = channel.receive()
                 if kind != "progress":
                     return kind, value
                 progress = value
 
-    def _forget(self, channel: Channel) -> None:
+    def _end_channel(self, channel: Channel) -> None:
         """Ends a process and its channel."""
         with self._state:
             if self._channel is channel:
@@ -325,10 +326,10 @@ class ProcessSession(IsolatedSession):
     def _connection_error(self, channel: Channel, doing: str, number: int) -> WorkbenchError:
         """Returns the error to raise when the child has closed the connection."""
         ending = channel.how_it_ended()
-        self._forget(channel)
+        self._end_channel(channel)
         if not self._closed and number == self._cancelled:
-            return self._stopped(doing)
-        return self._death(ending, doing)
+            return self._cancelled_error(doing)
+        return self._died_error(ending, doing)
 
 
 def _others_wait() -> bool:

@@ -110,11 +110,11 @@ class _Server:
             self.working = number
             try:
                 if isinstance(work, bytes):
-                    self.serve(number, work)
+                    self.run_call(number, work)
                 else:
                     self.run_stream(number, work)
             except Exception as error:
-                self.answer("error", number, _portable(error, f"{spec.name} on {spec.runtime} failed"))
+                self.send("error", number, _portable(error, f"{spec.name} on {spec.runtime} failed"))
             self.working = 0
 
     def load(self) -> bool:
@@ -125,10 +125,10 @@ class _Server:
                 session = open_alone(spec)
                 take_buffers()
         except Exception as error:
-            self.answer("error", 0, _portable(error, f"{spec.name} on {spec.runtime} could not be loaded"))
+            self.send("error", 0, _portable(error, f"{spec.name} on {spec.runtime} could not be loaded"))
             return False
         self.session = session
-        self.answer("opened", 0, {"log": str(session.log) if session.log else None})
+        self.send("opened", 0, {"log": str(session.log) if session.log else None})
         return True
 
     def listen(self) -> None:
@@ -140,43 +140,43 @@ class _Server:
             except (EOFError, OSError):
                 return self.end()
             if kind == "call":
-                self.take(number, payload)
+                self.accept_call(number, payload)
             else:
-                self.handle(kind, number, *values)
+                self.handle_message(kind, number, *values)
 
-    def take(self, number: int, payload: bytes) -> None:
+    def accept_call(self, number: int, payload: bytes) -> None:
         """Puts a call in the queue."""
         self.calls.put((number, payload))
 
-    def handle(self, kind: str, number: int, *values: Any) -> None:
+    def handle_message(self, kind: str, number: int, *values: Any) -> None:
         """Does what a message asks for, if the message is not a call."""
         if kind == "pause":
             with self.pause_lock:
                 self.pause_requests.add(number)
             return
         if kind == "cancel":
-            self.end_if_slow(number)
+            self.cancel(number)
         with self.pause_lock:
             self.pause_requests.discard(number)
             events = self.paused.pop(number, None)
         if events is not None:
             self.calls.put((number, events))
 
-    def end_if_slow(self, number: int) -> None:
+    def cancel(self, number: int) -> None:
         """Cancels a call, and ends the process if it runs on nevertheless."""
         self.cancelled.append(number)
-        impatience = threading.Timer(CANCEL_SECONDS, self.end_if_at_work, (number,))
+        impatience = threading.Timer(CANCEL_SECONDS, self.exit_if_running, (number,))
         impatience.daemon = True
         impatience.start()
 
-    def end_if_at_work(self, number: int) -> None:
+    def exit_if_running(self, number: int) -> None:
         """Ends the process if the call is still running: one long step would keep the next call waiting."""
         if 0 < self.working == number:
             os._exit(1)
 
-    def serve(self, number: int, payload: bytes) -> None:
+    def run_call(self, number: int, payload: bytes) -> None:
         """Runs one call and sends what it gives."""
-        self.answer("taken", number, None)
+        self.send("taken", number, None)
         try:
             name, arguments, options = pickle.loads(payload)  # noqa: S301 (from the process that started this one)
         except Exception as error:
@@ -187,16 +187,16 @@ class _Server:
         if CALLS[name].streams:
             self.run_stream(number, result)
         else:
-            self.answer("done", number, result)
+            self.send("done", number, result)
 
     def run_stream(self, number: int, events: Generator[Any, None, None]) -> None:
         """Sends the events of a stream until its end or its next pause."""
         with self.reporting(number):
-            ended = self.pass_on(number, events)
+            ended = self.send_events(number, events)
         if ended:
-            self.answer("done", number, None)
+            self.send("done", number, None)
 
-    def pass_on(self, number: int, events: Generator[Any, None, None]) -> bool:
+    def send_events(self, number: int, events: Generator[Any, None, None]) -> bool:
         """Sends the events of a stream when its caller has room for them; returns whether the stream has ended."""
         is_paused = False
         try:
@@ -204,7 +204,7 @@ class _Server:
             for event in events:
                 self.wait_for_room(number)
                 self.stop_if_cancelled(number)
-                self.answer("event", number, event)
+                self.send("event", number, event)
                 is_paused = self.pause_if_requested(number, event, events)
                 if is_paused:
                     return False
@@ -245,11 +245,11 @@ class _Server:
         def listener(fraction: float, activity: str) -> None:
             if number:
                 self.stop_if_cancelled(number)
-            self.answer("progress", number, (float(fraction), str(activity)))
+            self.send("progress", number, (float(fraction), str(activity)))
 
         return listening(listener)
 
-    def answer(self, kind: str, number: int, value: Any) -> None:
+    def send(self, kind: str, number: int, value: Any) -> None:
         """Sends one message; the parent may be gone, then so are we."""
         message = pickle.dumps((kind, number, value), protocol=pickle.HIGHEST_PROTOCOL)
         try:
@@ -270,16 +270,16 @@ class ParallelServer(_Server):
         super().__init__(connection, spec, tempdir)
         self.running: dict[int, _Running] = {}
 
-    def take(self, number: int, payload: bytes) -> None:
+    def accept_call(self, number: int, payload: bytes) -> None:
         """Starts the thread of a call."""
         self.running[number] = _Running()
         try:
-            threading.Thread(target=self.work, args=(number, payload), daemon=True).start()
+            threading.Thread(target=self.run_in_thread, args=(number, payload), daemon=True).start()
         except RuntimeError as error:  # there are too many
             del self.running[number]
-            self.answer("error", number, _portable(error, f"{self.spec.name} on {self.spec.runtime} failed"))
+            self.send("error", number, _portable(error, f"{self.spec.name} on {self.spec.runtime} failed"))
 
-    def handle(self, kind: str, number: int, *values: Any) -> None:
+    def handle_message(self, kind: str, number: int, *values: Any) -> None:
         """Does what a message asks for, if the message is not a call."""
         running = self.running.get(number)
         if kind == "close":
@@ -290,12 +290,12 @@ class ParallelServer(_Server):
         elif running is not None and kind == "more":
             running.room.release(*values)
 
-    def work(self, number: int, payload: bytes) -> None:
+    def run_in_thread(self, number: int, payload: bytes) -> None:
         """Runs a call to its end, whatever that is."""
         try:
-            self.serve(number, payload)
+            self.run_call(number, payload)
         except BaseException as error:
-            self.answer("error", number, _portable(error, f"{self.spec.name} on {self.spec.runtime} failed"))
+            self.send("error", number, _portable(error, f"{self.spec.name} on {self.spec.runtime} failed"))
         finally:
             del self.running[number]
 

@@ -129,23 +129,23 @@ class OpenSession(Capabilities):
         elif self.reads_text:
             check_prompt(source, self.model)
         all_options = options if not steps and follow is None else {**options, "steps": steps, "follow": follow}
-        trace: Trace = self._carry(CALLS["trace"], (source, stages, given, out), all_options)
+        trace: Trace = self._make_call(CALLS["trace"], (source, stages, given, out), all_options)
         return trace
 
-    def _carry(self, call: Call, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _make_call(self, call: Call, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Makes a call. Raises `BadInput` if the model lacks this call."""
         session = self.session
         if self.admission is None:
             result = call_of(self._calls, call.name)(*arguments, **self._resolved(options))
-            return self._signed(session, result) if call.streams else result
+            return self._with_origins(session, result) if call.streams else result
         takes_one_call = isinstance(session, IsolatedSession) and not RUNTIMES[self.runtime].parallel
         admitted = self.admission(self._spec, takes_one_call, options, arguments[:1])
         if call.streams:
-            return self._signed(session, self._in_turn(admitted, call, arguments, options))
+            return self._with_origins(session, self._admitted_events(admitted, call, arguments, options))
         with admitted as work, working(work):
             return call_of(self._calls, call.name)(*arguments, **self._resolved(options))
 
-    def _in_turn(
+    def _admitted_events(
         self,
         admitted: contextlib.AbstractContextManager[Work],
         call: Call,
@@ -164,15 +164,15 @@ class OpenSession(Capabilities):
                         return
                     yield event
 
-    def _signed(self, session: Session, events: Generator[Passed, None, None]) -> Generator[Passed, None, None]:
+    def _with_origins(self, session: Session, events: Generator[Passed, None, None]) -> Generator[Passed, None, None]:
         """Yields the events; adds the session's load time (process included) and quantisation to the results."""
         with contextlib.closing(events):
             for event in events:
-                yield self._sign(session, event)
+                yield self._with_origin(session, event)
 
-    def _sign(self, session: Session, event: Any) -> Any:
+    def _with_origin(self, session: Session, event: Any) -> Any:
         if isinstance(event, tuple):  # of a batch
-            return event[0], self._sign(session, event[1])
+            return event[0], self._with_origin(session, event[1])
         if isinstance(event, (Transcript, Generation, Answer, AnswerStart)):
             return replace(event, load_seconds=session.load_seconds, quantization=self.quantization)
         return event

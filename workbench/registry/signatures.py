@@ -18,11 +18,12 @@ from workbench.families.family import CONVERSE
 from workbench.session.protocols import Capabilities
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 
-HEARING = ("stream", "stream_batch", "transcribe", "transcribe_batch")
-WRITING = ("generate_stream", "generate")
-CONVERSING = ("converse_stream", "converse")
-FINDING = ("detect",)
-CALLS_FOR = {RECORDING: HEARING, PROMPT: WRITING, CONVERSATION: CONVERSING}  # calls, by what a family takes
+TRANSCRIBE_CALLS = ("stream", "stream_batch", "transcribe", "transcribe_batch")
+GENERATE_CALLS = ("generate_stream", "generate")
+CONVERSE_CALLS = ("converse_stream", "converse")
+DETECT_CALLS = ("detect",)
+# By what a family takes: its calls, and the one that messages recommend.
+CALLS_FOR = {RECORDING: TRANSCRIBE_CALLS, PROMPT: GENERATE_CALLS, CONVERSATION: CONVERSE_CALLS}
 METHOD_FOR = {RECORDING: "transcribe", PROMPT: "generate", CONVERSATION: "converse"}
 KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number", tuple: "list of texts"}
 
@@ -32,10 +33,15 @@ def session_class(base: type[Any], family: str) -> type[Any]:
     """Returns a class like `base` whose calls have the options of a family as documented parameters."""
     family_entry = FAMILIES[family]
     calls = CALLS_FOR[family_entry.input]
-    also = FINDING if "vad" in family_entry.tasks else ()
-    talks = CONVERSING if CONVERSE in family_entry.tasks else ()
-    methods = {name: _with_options(base, name, family) for name in dict.fromkeys((*calls, *also, *talks, "trace"))}
-    refused_names = [name for name in (*HEARING, *WRITING, *CONVERSING, *FINDING) if name not in methods]
+    detect_calls = DETECT_CALLS if "vad" in family_entry.tasks else ()
+    converse_calls = CONVERSE_CALLS if CONVERSE in family_entry.tasks else ()
+    methods = {
+        name: _with_options(base, name, family)
+        for name in dict.fromkeys((*calls, *detect_calls, *converse_calls, "trace"))
+    }
+    refused_names = [
+        name for name in (*TRANSCRIBE_CALLS, *GENERATE_CALLS, *CONVERSE_CALLS, *DETECT_CALLS) if name not in methods
+    ]
     methods |= {
         name: _refused(base, name, family_entry.title, METHOD_FOR[family_entry.input]) for name in refused_names
     }
@@ -59,9 +65,9 @@ def range_of(spec: OptionSpec) -> str:
 def _with_options(base: type[Any], name: str, family: str) -> Callable[..., Any]:
     """Returns a call of `base` whose signature and docstring list its options."""
     family_entry = FAMILIES[family]
-    options_class: Any = family_entry.chat_options_class if name in CONVERSING else family_entry.options_class
+    options_class: Any = family_entry.chat_options_class if name in CONVERSE_CALLS else family_entry.options_class
     specs, hints = option_specs(options_class), get_type_hints(options_class)
-    method = _passing_on(getattr(base, name))
+    method = _delegating(getattr(base, name))
     signature = inspect.signature(getattr(base, name))
     named_parameters = [
         each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD
@@ -82,13 +88,13 @@ def _with_options(base: type[Any], name: str, family: str) -> Callable[..., Any]
 
 def _refused(base: type[Any], name: str, title: str, instead: str) -> Callable[..., Any]:
     """Returns a call of `base` whose docstring says that models of the family do not support it."""
-    method = _passing_on(getattr(base, name))
+    method = _delegating(getattr(base, name))
     method.__signature__ = inspect.signature(getattr(base, name))  # type: ignore[attr-defined]
     method.__doc__ = f"{_doc(name)}\n\n{title} does not do this and raises `BadInput`; use `{instead}`."
     return method
 
 
-def _passing_on(original: Callable[..., Any]) -> Callable[..., Any]:
+def _delegating(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return original(self, *args, **kwargs)

@@ -164,20 +164,20 @@ CALLS: Mapping[str, Call] = {name: Call(name, capability) for capability in CAPA
 def with_calls(kind: Kind) -> Kind:
     """Adds every call of the table to a class, and the protocols' methods that use these calls.
 
-    A call becomes `self._carry(call, arguments, options)`. Methods that the class defines itself stay.
+    A call becomes `self._make_call(call, arguments, options)`. Methods that the class defines itself stay.
     """
     for capability in CAPABILITIES:
         for name, function in vars(capability.protocol).items():
             if name.startswith("_") or not inspect.isfunction(function) or name in vars(kind):
                 continue
-            setattr(kind, name, _carried(CALLS[name]) if name in CALLS else function)
+            setattr(kind, name, _call_method(CALLS[name]) if name in CALLS else function)
     return kind
 
 
-def _carried(call: Call) -> Callable[..., Any]:
+def _call_method(call: Call) -> Callable[..., Any]:
     @functools.wraps(call.function)
     def method(self: Any, /, *arguments: Any, **options: Any) -> Any:
-        return self._carry(call, arguments, options)
+        return self._make_call(call, arguments, options)
 
     return method
 

@@ -34,31 +34,7 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool, text_column: str 
     Args:
         text_column: the column with the text; by default the usual one.
     """
-    first = next(file, "").removeprefix("\ufeff")
-    if not first.strip():
-        raise no_corpus(path, "has an empty first line")
-    delimiter = "\t" if tabs else next((each for each in DELIMITERS if each in first), ",")
-    # In a .tsv, or between bars, a quote is a character like any other.
-    quoting = csv.QUOTE_NONE if tabs or delimiter == "|" else csv.QUOTE_MINIMAL
-    form: dict[str, Any] = {"delimiter": delimiter, "quoting": quoting, "strict": True, "skipinitialspace": True}
-    try:
-        [names] = csv.reader([first], **form)
-    except (csv.Error, ValueError) as error:
-        raise no_corpus(path, f"has a first line that is not a list of columns ({error})") from error
-    names = [each.strip() for each in names]
-    columns = columns_of(names, text_column)
-    if text_column is not None and text_column not in names:
-        raise BadInput(f"{path} has the columns {', '.join(names)[:200]}, and none called {text_column!r:.80}")
-    for column in ("audio", "text"):
-        if column not in columns:
-            raise no_corpus(
-                path,
-                f"has the columns {', '.join(names)[:200]} and none with the {column} "
-                f"({', '.join(COLUMNS[column][:4])} ...)",
-            )
-    for column in columns.values():
-        if names.count(column) > 1:
-            raise no_corpus(path, f"has {names.count(column)} columns named {column!r:.80}")
+    names, columns, form = _read_header(next(file, "").removeprefix("\ufeff"), path, tabs, text_column)
     # Python's own limit, of 131,072 characters, is less than the text of three hours.
     csv.field_size_limit(max(csv.field_size_limit(), 2 * MAX_TEXT_CHARACTERS))
     clips = CLIPS if {*names} >= COMMON_VOICE else ""
@@ -83,9 +59,9 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool, text_column: str 
             continue
         # One line of a row may look like a row: the first one, or the last one if its text comes before its recording.
         own = row[place].strip()
-        recordings = [_recording_in(line, delimiter, len(names), place) for line in lines.of_row]
+        recordings = [_recording_in(line, form["delimiter"], len(names), place) for line in lines.of_row]
         # The name of its own recording may hold the delimiter.
-        recordings = [each for each in recordings if each and not own.endswith(f"{delimiter}{each}")]
+        recordings = [each for each in recordings if each and not own.endswith(form["delimiter"] + each)]
         if lines.more and recordings not in ([], [own]):
             yield where, _unclosed(lines)
             continue
@@ -95,6 +71,41 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool, text_column: str 
         if clips and "/" not in fields["audio"]:
             fields["audio"] = clips + fields["audio"]
         yield where, fields
+
+
+def _read_header(
+    first: str, path: str, tabs: bool, text_column: str | None
+) -> tuple[list[str], dict[str, str], dict[str, Any]]:
+    """Returns what the first line of a table says: the names of its columns, the column of each known name (see
+    `columns_of`), and how `csv.reader` reads its rows.
+
+    Raises `BadInput` if no recording or no text has a column, or several columns have a name.
+    """
+    if not first.strip():
+        raise no_corpus(path, "has an empty first line")
+    delimiter = "\t" if tabs else next((each for each in DELIMITERS if each in first), ",")
+    # In a .tsv, or between bars, a quote is a character like any other.
+    quoting = csv.QUOTE_NONE if tabs or delimiter == "|" else csv.QUOTE_MINIMAL
+    form: dict[str, Any] = {"delimiter": delimiter, "quoting": quoting, "strict": True, "skipinitialspace": True}
+    try:
+        [names] = csv.reader([first], **form)
+    except (csv.Error, ValueError) as error:
+        raise no_corpus(path, f"has a first line that is not a list of columns ({error})") from error
+    names = [each.strip() for each in names]
+    columns = columns_of(names, text_column)
+    if text_column is not None and text_column not in names:
+        raise BadInput(f"{path} has the columns {', '.join(names)[:200]}, and none called {text_column!r:.80}")
+    for column in ("audio", "text"):
+        if column not in columns:
+            raise no_corpus(
+                path,
+                f"has the columns {', '.join(names)[:200]} and none with the {column} "
+                f"({', '.join(COLUMNS[column][:4])} ...)",
+            )
+    for column in columns.values():
+        if names.count(column) > 1:
+            raise no_corpus(path, f"has {names.count(column)} columns named {column!r:.80}")
+    return names, columns, form
 
 
 class _Lines:

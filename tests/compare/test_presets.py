@@ -77,10 +77,12 @@ def test_preset_follows_the_coarsest_precision_of_the_traces(metas: list[dict], 
 def test_rules_change_stage_limits_in_order() -> None:
     rules = read_rules(["relative_l2=1e-3,peak=2", "encoder.*: relative_l2 = 0.5", "encoder.layers.3:relative_l2=inf"])
     tolerances = Tolerances(PRESETS["f32"], rules)
-    assert tolerances.of("logits").relative_l2 == 1e-3 and tolerances.of("logits").peak == 2
-    assert tolerances.of("logits").kl == PRESETS["f32"].limits.kl
-    assert tolerances.of("encoder.output").relative_l2 == 0.5 and tolerances.of("encoder.output").peak == 2
-    assert tolerances.of("encoder.layers.3").relative_l2 == float("inf")
+    assert tolerances.for_stage("logits").relative_l2 == 1e-3 and tolerances.for_stage("logits").peak == 2
+    assert tolerances.for_stage("logits").kl == PRESETS["f32"].limits.kl
+    assert (
+        tolerances.for_stage("encoder.output").relative_l2 == 0.5 and tolerances.for_stage("encoder.output").peak == 2
+    )
+    assert tolerances.for_stage("encoder.layers.3").relative_l2 == float("inf")
 
 
 @pytest.mark.parametrize(
@@ -103,9 +105,12 @@ def test_quantised_presets_keep_float32_limits_for_the_front_end() -> None:
     for name, preset in PRESETS.items():
         tolerances = Tolerances(preset)
         expected = PRESETS["f32"] if name in ("q8_0", "q4") else preset
-        assert tolerances.of("frontend.features") == expected.limits and tolerances.of("encoder.input") == preset.limits
+        assert (
+            tolerances.for_stage("frontend.features") == expected.limits
+            and tolerances.for_stage("encoder.input") == preset.limits
+        )
     changed = Tolerances(PRESETS["q4"], read_rules(["frontend.*:relative_l2=0.5"]))
-    assert changed.of("frontend.fbank").relative_l2 == 0.5
+    assert changed.for_stage("frontend.fbank").relative_l2 == 0.5
 
 
 def test_correct_attention_weights_in_half_precision_are_within_their_limits() -> None:
@@ -120,7 +125,7 @@ def test_correct_attention_weights_in_half_precision_are_within_their_limits() -
     exact, rounded = weights(torch.float32), weights(torch.bfloat16)
     error = float(np.linalg.norm(rounded - exact) / np.linalg.norm(exact))
     tolerances = Tolerances(PRESETS["bf16"])
-    assert tolerances.of("encoder.layers.0.attention.context").relative_l2 < error
+    assert tolerances.for_stage("encoder.layers.0.attention.context").relative_l2 < error
     for stage in ("encoder.layers.0.attention.weights", "decoder.layers.0.cross_attention.weights"):
-        assert error < tolerances.of(stage).relative_l2 < 0.25
-    assert Tolerances(PRESETS["exact"]).of("encoder.layers.0.attention.weights").relative_l2 == 0
+        assert error < tolerances.for_stage(stage).relative_l2 < 0.25
+    assert Tolerances(PRESETS["exact"]).for_stage("encoder.layers.0.attention.weights").relative_l2 == 0

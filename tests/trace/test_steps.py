@@ -38,12 +38,12 @@ def test_invalid_step_choices_are_refused(text: str) -> None:
 
 
 def test_a_generation_has_a_step_for_each_token_but_the_last() -> None:
-    assert StepChoice().of([7, 8, 9], "it") == (1, 2)
-    assert StepChoice((2,)).of([7, 8, 9], "it") == (2,)
+    assert StepChoice().for_ids([7, 8, 9], "it") == (1, 2)
+    assert StepChoice((2,)).for_ids([7, 8, 9], "it") == (2,)
     with pytest.raises(BadInput, match=r"^step 3 was asked for, and it wrote 3 tokens, which takes steps 1 to 2$"):
-        StepChoice((1, 3)).of([7, 8, 9], "it")
+        StepChoice((1, 3)).for_ids([7, 8, 9], "it")
     with pytest.raises(BadInput, match=r"^a decoding step .* it wrote 1 token, which takes the prompt's pass alone$"):
-        StepChoice().of([7], "it")
+        StepChoice().for_ids([7], "it")
 
 
 @given(st.integers(0, 999_999_999), st.sampled_from(STAGES))

@@ -105,13 +105,13 @@ def _measured(
         if on_stage:
             on_stage(number, len(order), stage)
         if stage == LOGPROBS:
-            results.append(compare_logprobs(reference, candidate, tolerances.of(stage)))
+            results.append(compare_logprobs(reference, candidate, tolerances.for_stage(stage)))
             continue
         if stage == CHOICES or (answers and answers.comparable(stage) is not None):
             results.append(_compared_choice(reference, candidate, stage, answers, tolerances, results, is_guessing))
             continue
         layout = layout_of(reference.meta) if stage == ROWS else None
-        limits = tolerances.of(stage)
+        limits = tolerances.for_stage(stage)
         compared_stage = compare_stage(stage, reference[stage], candidate[stage], limits, is_guessing, layout)
         results.append(with_beams(compared_stage, reference, candidate, near_tie_noise(tolerances)))
         # Later errors have the same cause.
@@ -129,7 +129,7 @@ def _compared_choice(
     guess: bool,
 ) -> StageComparison:
     """Compares a stage `answer.*` at the positions that follow the same ids; without answers, at all positions."""
-    limits = tolerances.of(stage)
+    limits = tolerances.for_stage(stage)
     arrays = reference[stage], candidate[stage]
     count = answers.comparable(stage) if answers else None
     positions = min(map(len, arrays)) if count is None else min(count, *map(len, arrays))

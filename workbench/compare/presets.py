@@ -70,7 +70,7 @@ class Preset:
     roundoff: float  # relative error of one rounding
     limits: Limits
 
-    def of(self, stage: str) -> Limits:
+    def for_stage(self, stage: str) -> Limits:
         """Returns the limits of a stage: `limits`, or wider ones for attention weights (see the module's docstring)."""
         glob, factor = _ATTENTION_WEIGHTS
         if not fnmatchcase(stage, glob) or not self.limits.relative_l2:
@@ -185,9 +185,9 @@ class Tolerances:
     preset: Preset
     rules: tuple[tuple[str, Mapping[str, float]], ...] = field(default=())
 
-    def of(self, stage: str) -> Limits:
+    def for_stage(self, stage: str) -> Limits:
         """Returns the limits of a stage."""
-        limits = self.preset.of(stage)
+        limits = self.preset.for_stage(stage)
         if self.preset.name in _BLOCKS and stage.startswith("frontend."):
             limits = PRESETS["f32"].limits
         if stage in _SETTINGS and self.preset is not EXACT:

@@ -120,7 +120,7 @@ class StageComparison:
     @property
     def passing_preset(self) -> str | None:
         """The strictest preset that the stage would pass; None if there is none."""
-        return next((name for name, preset in PRESETS.items() if self._passes(preset.of(self.stage))), None)
+        return next((name for name, preset in PRESETS.items() if self._passes(preset.for_stage(self.stage))), None)
 
     @property
     def passing_limits(self) -> dict[str, float]:

@@ -42,7 +42,7 @@ def main() -> int:
     threading.Thread(target=_end_with_caller, daemon=True).start()
     last_report = 0.0
 
-    def say(fraction: float, sentence: str) -> None:
+    def report_progress(fraction: float, sentence: str) -> None:
         nonlocal last_report
         current_time = time.monotonic()
         if current_time - last_report >= REPORT_SECONDS:
@@ -53,7 +53,7 @@ def main() -> int:
         request = json.loads(sys.argv[1])
         family = FAMILIES.get(request["family"])
         with hidden_packages(*([UNNEEDED_PACKAGE] if family is not None and not family.package else [])):
-            print(json.dumps(_run(request, say)), file=lines)
+            print(json.dumps(_run(request, report_progress)), file=lines)
     except (BadInput, Unavailable) as error:
         print(json.dumps({"error": type(error).__name__, "sentence": str(error)}), file=lines)
         return error.exit_status
@@ -72,17 +72,17 @@ def serve(file: int) -> None:
     sys.exit(main())
 
 
-def _run(request: dict[str, Any], say: OnProgress) -> dict[str, Any]:
+def _run(request: dict[str, Any], report_progress: OnProgress) -> dict[str, Any]:
     directory = Path(request["directory"])
-    say(0.0, f"reading {directory.name}")
+    report_progress(0.0, f"reading {directory.name}")
     if "served" in request:
-        return _serve(directory, request["family"], Path(request["served"]), say)
+        return _write_vllm_directory(directory, request["family"], Path(request["served"]), report_progress)
     if "checked" in request:
         from workbench.conversion.check import check_file
 
         return {
             "outside": [],
-            "report": check_file(directory, request["family"], Path(request["checked"]), say).to_dict(),
+            "report": check_file(directory, request["family"], Path(request["checked"]), report_progress).to_dict(),
         }
     if "layers" in request:
         return _write_layers(directory, request["family"], request["layers"], Path(request["out"]))
@@ -95,12 +95,12 @@ def _run(request: dict[str, Any], say: OnProgress) -> dict[str, Any]:
         quantization = resolve_quantization(request["quantization"], answer["sizes"])
         path = Path(request["files"][quantization])
         if not path.is_file():  # auto may name a file that exists
-            write(plans, quantization, path, say)
+            write(plans, quantization, path, report_progress)
         answer["path"] = str(path)
     return answer
 
 
-def _serve(directory: Path, family: str, out: Path, say: OnProgress) -> dict[str, Any]:
+def _write_vllm_directory(directory: Path, family: str, out: Path, report_progress: OnProgress) -> dict[str, Any]:
     from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 
     model = plan_of(directory, family)
@@ -108,7 +108,7 @@ def _serve(directory: Path, family: str, out: Path, say: OnProgress) -> dict[str
         write_directory,  # after the check for missing packages
     )
 
-    write_directory(model, out, say)
+    write_directory(model, out, report_progress)
     return {"outside": directories_outside(model.sources, directory), "path": str(out)}
 
 

@@ -165,5 +165,5 @@ def _check_values(values: np.ndarray, stored: str, name: str) -> None:
     if not math.isfinite(largest):
         raise BadInput(f"tensor {name} holds values that are not finite (NaN or infinity); expected numbers")
     if largest > MAX_VALUES.get(stored, MAX_HALF):
-        larger = " or ".join(each for each, most in MAX_VALUES.items() if largest <= most)
+        larger = " or ".join(each for each, maximum in MAX_VALUES.items() if largest <= maximum)
         raise BadInput(f"tensor {name} holds {largest:g}, which is beyond {stored}; convert to {larger} instead")

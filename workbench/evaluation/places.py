@@ -110,7 +110,7 @@ class Recordings:
                     raise
                 watched.check(place)
                 return source
-        place = _there(self.root, utterance.audio)
+        place = _existing_path(self.root, utterance.audio)
         if is_whole_file:
             return place
         return _segment(Path(place), PurePosixPath(place).name, utterance)
@@ -252,7 +252,7 @@ def _is_folder(path: str) -> bool:
     return False
 
 
-def _there(root: str, audio: str) -> str:
+def _existing_path(root: str, audio: str) -> str:
     """Returns the path of a recording, also where its list composes accents otherwise than the name of its file.
 
     Raises `BadInput`, which names the path as the list has it, if there is no such file.

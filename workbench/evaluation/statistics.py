@@ -280,8 +280,10 @@ def _resampled(
         block_is_scored = is_scored[numbers[0]]
         count = int(block_is_scored.sum())
         sums = _block_sums(np.concatenate([tables[number] for number in numbers], axis=1), blocks)[block_is_scored]
-        enough = count > 1
-        table_sums = resampled_sums(sums, draws or resamples_for(count, pairs, level), seed) if enough else None
+        has_several_blocks = count > 1
+        table_sums = (
+            resampled_sums(sums, draws or resamples_for(count, pairs, level), seed) if has_several_blocks else None
+        )
         width = tables[0].shape[1]
         for place, number in enumerate(numbers):
             drawn_sums[number] = None if table_sums is None else table_sums[:, width * place : width * (place + 1)]

@@ -223,23 +223,23 @@ class Writer:
 
     Args:
         models: the keys of the models that will be written.
-        again: whether to compute failed recordings again; otherwise their errors stay.
+        retry_failed: whether to compute failed recordings again; otherwise their errors stay.
     """
 
-    def __init__(self, directory: Path, run: Run, models: Sequence[str], again: bool = False):
+    def __init__(self, directory: Path, run: Run, models: Sequence[str], retry_failed: bool = False):
         self.directory = directory
-        self._again = again
+        self._retry_failed = retry_failed
         self.rows = run.shard_rows
         self.corpus, self._position = index_of(directory / UTTERANCES)
         self.torn = 0  # rows that were damaged, and are to be computed again
-        self.again = 0  # rows with an error that are to be computed again
+        self.failed = 0  # rows with an error that are to be computed again
         self._done: dict[str, bytearray] = {}
         self._shards: dict[tuple[str, int], _Shard] = {}
         for key in models:
-            self._take_up(key)
-        self.torn -= self.again
+            self._load_results(key)
+        self.torn -= self.failed
 
-    def _take_up(self, key: str) -> None:
+    def _load_results(self, key: str) -> None:
         """Takes over the existing results of a model, without rows that are torn, invalid or repeated."""
         is_done = self._done[key] = bytearray(len(self.corpus))
         folder = self.directory / RESULTS / slug(key)
@@ -250,7 +250,7 @@ class Writer:
                 valid_lines: list[tuple[Position, bytes]] = []
                 content = path.read_bytes()
                 for line in content.splitlines(keepends=True):
-                    position = self._place_of(line, key)
+                    position = self._position_of(line, key)
                     if position is None or is_done[position] or position // self.rows != number:
                         self.torn += 1
                         continue
@@ -259,20 +259,20 @@ class Writer:
                 if b"".join(line for _, line in valid_lines) != content:
                     self._replace(path, [line for _, line in valid_lines])
                 positions = [position for position, _ in valid_lines]
-                if positions != sorted(positions) or len(positions) < self._full(number):
+                if positions != sorted(positions) or len(positions) < self._full_size(number):
                     self._shards[key, number] = _Shard(path, positions)
 
-    def _place_of(self, line: bytes, key: str) -> Position | None:
+    def _position_of(self, line: bytes, key: str) -> Position | None:
         try:
             result = Result.from_line(line)
         except ValueError:
             return None
-        if self._again and result.error is not None:
-            self.again += 1
+        if self._retry_failed and result.error is not None:
+            self.failed += 1
             return None
         return self._position.get(result.id) if result.model == key else None
 
-    def _full(self, number: int) -> int:
+    def _full_size(self, number: int) -> int:
         """Returns the number of rows of a complete shard; the last one may be shorter."""
         return min(self.rows, len(self.corpus) - number * self.rows)
 
@@ -306,7 +306,7 @@ class Writer:
             self._append(shard, encoded(result.to_line()))
         shard.positions.append(position)
         self._done[result.model][position] = 1
-        if len(shard.positions) == self._full(number):
+        if len(shard.positions) == self._full_size(number):
             self._seal(result.model, number)
         return True
 

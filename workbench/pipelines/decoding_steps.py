@@ -71,8 +71,8 @@ class RequestedSteps:
         assert ids is not None
         forced: ForcedDecoding | ForcedBeamSearch
         if isinstance(ids, Ancestry):
-            forced = ForcedBeamSearch(ids, self.choice.of_beams(ids, model), requested_stages, self._given)
+            forced = ForcedBeamSearch(ids, self.choice.for_beams(ids, model), requested_stages, self._given)
         else:
-            forced = ForcedDecoding(ids, self.choice.of(ids, model), requested_stages, self._given)
+            forced = ForcedDecoding(ids, self.choice.for_ids(ids, model), requested_stages, self._given)
         follow(forced)
         return forced.recorder.stages, forced.meta()

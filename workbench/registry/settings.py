@@ -40,14 +40,14 @@ def dtypes_for(card: Card, runtime: str, stepwise: bool) -> tuple[str, ...]:
 
     Without a language model, only some families compute in 16 bits when they do not do so stepwise.
     """
-    having = RUNTIMES[runtime].dtypes
+    dtypes = RUNTIMES[runtime].dtypes
     if stepwise:
-        return tuple(name for name in having if name in HALF_PRECISION)
+        return tuple(name for name in dtypes if name in HALF_PRECISION)
     family = FAMILIES[card.family]
     return (
-        having
+        dtypes
         if family.has_language_model or family.mixed
-        else tuple(name for name in having if name in FULL_PRECISION)
+        else tuple(name for name in dtypes if name in FULL_PRECISION)
     )
 
 
@@ -75,8 +75,8 @@ def _check(name: str, value: Any, default: Any, settings: Settings, card: Card, 
         raise BadInput(f"{name} is {value}, and the server of {card.id} decides that; leave it out")
     if not RUNTIMES[runtime].accepts(name, value):
         lack = "does not compute in it" if name in RUNTIMES[runtime].settings else "has no such setting"
-        having = " or ".join(each for each in RUNTIMES if RUNTIMES[each].accepts(name, value))
-        raise BadInput(f"{name} is {value}, and {runtime} {lack}; leave it out, or choose {having}")
+        runtimes = " or ".join(each for each in RUNTIMES if RUNTIMES[each].accepts(name, value))
+        raise BadInput(f"{name} is {value}, and {runtime} {lack}; leave it out, or choose {runtimes}")
     if name == "quantization":
         check_quantization(card, value)
     if name == "stepwise" and settings.dtype not in dtypes_for(card, runtime, stepwise=True):

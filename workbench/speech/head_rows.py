@@ -51,14 +51,14 @@ class HeadRows:
             if max(first, low) < min(end, high):
                 yield max(first, low), min(end, high)
 
-    def of(self, first: int, end: int) -> slice:
+    def span(self, first: int, end: int) -> slice:
         """Returns the rows of the ids from `first` to `end` (exclusive), which are all special or all codec ids."""
         return slice(self.at(first), self.at(first) + end - first)
 
     def biased(self) -> Iterator[tuple[int, slice]]:
         """Yields each stream that has a bias, and its rows."""
         for stream in range(1, self.layout.streams):
-            yield stream, self.of(*self.layout.interval(stream))
+            yield stream, self.span(*self.layout.interval(stream))
 
     def by_stream(self, logits: Any) -> Any:
         """Returns logits of the rows `later` [..., rows] as [..., streams - 1, layer size]."""

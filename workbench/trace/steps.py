@@ -40,7 +40,7 @@ class StepChoice:
 
     numbers: tuple[int, ...] = ()
 
-    def of(self, ids: Sequence[int], writer: str) -> tuple[int, ...]:
+    def for_ids(self, ids: Sequence[int], writer: str) -> tuple[int, ...]:
         """Returns the requested steps of a generation that wrote these ids.
 
         The generation took len(ids) - 1 steps, because no pass reads the last id. Raises `BadInput` for a later step.
@@ -54,7 +54,7 @@ class StepChoice:
             )
         return self.numbers or tuple(range(1, last + 1))
 
-    def of_beams(self, ancestry: Ancestry, writer: str) -> tuple[int, ...]:
+    def for_beams(self, ancestry: Ancestry, writer: str) -> tuple[int, ...]:
         """Returns the requested steps of a beam search. Its last step only ends the search, and has no pass.
 
         Raises `BadInput` if a step is not among them.

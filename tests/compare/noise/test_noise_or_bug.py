@@ -46,7 +46,7 @@ def test_distances_are_relative_and_from_float64() -> None:
     ]
     [stage] = noise_or_bug(*traces).stages
     assert stage.reference == pytest.approx(2e-7, rel=1e-6) and stage.candidate == pytest.approx(7e-7, rel=1e-6)
-    factors = END_TO_END_FACTORS.of(len(x))
+    factors = END_TO_END_FACTORS.for_positions(len(x))
     assert stage.bound == pytest.approx(factors.whole * 2e-7, rel=1e-6) and not stage.is_bug
     assert (
         stage.typical_bound == pytest.approx(factors.typical * stage.reference_typical)
@@ -87,7 +87,7 @@ def test_small_change_of_every_position_is_found_beside_few_noisy_positions(isol
     def rounded(size: float) -> np.ndarray:
         return x * (1 + size * amplified * draw.standard_normal(x.shape))
 
-    factor = (ISOLATED_FACTORS if isolated else END_TO_END_FACTORS).of(len(x)).typical
+    factor = (ISOLATED_FACTORS if isolated else END_TO_END_FACTORS).for_positions(len(x)).typical
     [noise] = noise_or_bug(*traces(rounded(2e-7), rounded(2e-7), x, isolated=isolated)).stages
     assert not noise.is_bug
     everywhere = noise_or_bug(*traces(rounded(2e-7), rounded(2e-7) * (1 + 2 * factor * 2e-7), x, isolated=isolated))
@@ -130,7 +130,7 @@ def test_bounds_are_wider_for_few_positions() -> None:
         x = draw.standard_normal((positions, 20))
         [stage] = noise_or_bug(*traces(x * (1 + 5e-7), x * (1 + 5e-6), x)).stages
         assert stage.is_bug == bug
-    many, few = (END_TO_END_FACTORS.of(positions) for positions in (10_000, 1))
+    many, few = (END_TO_END_FACTORS.for_positions(positions) for positions in (10_000, 1))
     assert END_TO_END_FACTORS.whole < many.whole < 1.01 * END_TO_END_FACTORS.whole < few.whole
     assert many.typical < few.typical
 

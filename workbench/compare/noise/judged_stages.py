@@ -58,18 +58,18 @@ class AllowedRounding:
         self._entering = min_rounding
         self._of_front_end = 0.0
 
-    def of(self, truth: np.ndarray) -> float:
+    def for_stage(self, truth: np.ndarray) -> float:
         """Returns the allowed error of the stage with these values in the float64 trace."""
         return self._entering if _is_float64(truth) else max(FRONT_END_ERROR, self._min_rounding)
 
-    def of_mean(self, truth: np.ndarray) -> float:
+    def for_mean(self, truth: np.ndarray) -> float:
         """Returns the allowed error of the mean over the positions of the stage.
 
         Roundings of many positions cancel each other. But a front end in float32 may round all positions alike, and so
         may the one in the float64 trace, from which distances are measured; this error enters all later stages.
         """
         if not _is_float64(truth):
-            return self.of(truth)
+            return self.for_stage(truth)
         positions = len(truth) if truth.ndim else 1
         return max(self._entering / math.sqrt(max(positions, 1)), self._of_front_end)
 

@@ -22,7 +22,7 @@ class Factors:
     channel: float = math.inf  # for that of a channel at the median position, see `by_channel`
     steady: float = math.inf  # for that of the mean over positions, see `steady`
 
-    def of(self, positions: int) -> Factors:
+    def for_positions(self, positions: int) -> Factors:
         """Returns the factors for a stage with `positions` positions.
 
         With few positions the reference's own distance varies: by chance it is several times smaller than usual. In

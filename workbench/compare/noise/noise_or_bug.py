@@ -63,7 +63,7 @@ def noise_or_bug(
     allowed = AllowedRounding(other_side.rounding, isolated)
     stage_noises = list[StageNoise]()
     for stage, truth in judged_stages(stages, reference, exact, (candidate, other_side.trace), same_answers):
-        stage_noises.append(_stage_noise(stage, truth, candidate, other_side, allowed.of(truth)))
+        stage_noises.append(_stage_noise(stage, truth, candidate, other_side, allowed.for_stage(truth)))
         if not stage_noises[-1].is_bug:
             allowed.enter(truth, stage_noises[-1].candidate)
     if not stage_noises:
@@ -115,7 +115,7 @@ def _stage_noise(
     """
     other_stage, candidate_stage = other.trace[stage], candidate[stage]
     other_distances, candidate_distances = (distances(truth, side) for side in (other_stage, candidate_stage))
-    factors = other.factors.of(len(truth) if truth.ndim else 1)
+    factors = other.factors.for_positions(len(truth) if truth.ndim else 1)
     preset = _preset_of_stage(stage, candidate, other)
     bound, typical_bound, worst_bound = _bounds(
         other_distances, factors, least_error, preset, other, positions=truth.ndim > 1
@@ -155,7 +155,7 @@ def _preset_of_stage(stage: str, candidate: Trace, other_side: _ComparisonSide) 
     if stage.startswith("frontend.") and candidate.meta.get("quantization"):
         return other_side.preset
     preset = preset_of(candidate.meta)[0]
-    return replace(preset, limits=preset.of(stage))
+    return replace(preset, limits=preset.for_stage(stage))
 
 
 def _bounds(

@@ -75,7 +75,7 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
     stage_noises = list[StageNoise]()
     for stage, truth in judged_stages(stages, exact, exact, (candidate, *traces), same_answers):
         clean_stages = [each[stage] for each in traces]
-        roundings = allowed.of(truth), allowed.of_mean(truth)
+        roundings = allowed.for_stage(truth), allowed.for_mean(truth)
         stage_noises.append(
             _stage_noise(stage, truth, candidate[stage], clean_stages, roundings, clean, preset.limits.relative_l2)
         )
@@ -102,7 +102,7 @@ def _stage_noise(
         [distances(truth, each) for each in clean_stages],
         distances(truth, candidate_stage),
     )
-    factors = CLEAN_FACTORS.of(len(truth) if truth.ndim else 1)
+    factors = CLEAN_FACTORS.for_positions(len(truth) if truth.ndim else 1)
     whole, typical, worst = (
         max(max(getattr(each, name) for each in clean_distances), min_rounding)
         for name in ("whole", "typical", "worst")

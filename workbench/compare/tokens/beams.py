@@ -43,7 +43,7 @@ def _explained_choice(
     each: StageComparison, reference: Trace, candidate: Trace, step: int, noise: float
 ) -> StageComparison:
     stage = step_and_stage(each.stage)[1]
-    sides = [_Choice.of(trace, step) for trace in (reference, candidate)]
+    sides = [_Choice.from_trace(trace, step) for trace in (reference, candidate)]
     if stage in (PARENTS, TOKENS):
         pairs = _differing(*(side.active for side in sides))
     elif stage == FINISHED:
@@ -75,7 +75,7 @@ class _Choice:
     scores: Mapping[Continued, float]
 
     @classmethod
-    def of(cls, trace: Trace, step: int) -> _Choice:
+    def from_trace(cls, trace: Trace, step: int) -> _Choice:
         parents, tokens, ranked, scores = (
             trace[name].tolist() if (name := step_stage(step, stage)) in trace else []
             for stage in (PARENTS, TOKENS, CANDIDATES, SCORES)
@@ -136,7 +136,7 @@ def _sums(reference: Trace, candidate: Trace, step: int) -> bool:
 
 def _reordering(reference: Trace, candidate: Trace, name: str, step: int, beam: int) -> str | None:
     """Returns how a cache was reordered before the step; None if the rows of its positions are not recognised."""
-    parents = [parent for parent, _ in _Choice.of(reference, step).active]
+    parents = [parent for parent, _ in _Choice.from_trace(reference, step).active]
     if beam >= len(parents):
         return None
     stage = step_and_stage(name)[1]

@@ -68,11 +68,11 @@ class WeightDifference:
     other: str = ""  # the tensor that it holds instead
 
 
-def differs(own: np.ndarray, stored: np.ndarray, type_name: str) -> np.ndarray:
+def differs(original: np.ndarray, stored: np.ndarray, type_name: str) -> np.ndarray:
     """Returns which blocks differ by more than rounding, bool [rows, blocks].
 
     Args:
-        own: the checkpoint's values, or a prediction, [rows, values].
+        original: the checkpoint's values, or a prediction, [rows, values].
         stored: the file's, dequantised, in the same shape.
         type_name: the type in the file, such as `Q8_0`. In a type without blocks, each value is a block, and its
             rounding is relative to the largest value of its row.
@@ -80,41 +80,43 @@ def differs(own: np.ndarray, stored: np.ndarray, type_name: str) -> np.ndarray:
     share = _share(type_name)
     if share is None:
         with np.errstate(all="ignore"):
-            size, difference = (np.linalg.norm(each, axis=1, keepdims=True) for each in (own, stored - own))
-            wrong: np.ndarray = ~np.asarray(difference <= FEW_BITS * size + MIN_BLOCK_SCALE * own.shape[1] ** 0.5)
+            size, difference = (np.linalg.norm(each, axis=1, keepdims=True) for each in (original, stored - original))
+            wrong: np.ndarray = ~np.asarray(difference <= FEW_BITS * size + MIN_BLOCK_SCALE * original.shape[1] ** 0.5)
         if type_name.startswith(TERNARY):
-            wrong &= _far_from_ternary(own, stored, type_name)
+            wrong &= _far_from_ternary(original, stored, type_name)
         return wrong
-    return _over_share(own, stored, type_name, share)
+    return _over_share(original, stored, type_name, share)
 
 
-def _far_from_ternary(own: np.ndarray, stored: np.ndarray, type_name: str) -> np.ndarray:
+def _far_from_ternary(original: np.ndarray, stored: np.ndarray, type_name: str) -> np.ndarray:
     """Returns which rows of a ternary type hold a value that is not the nearest of three, bool [rows, 1]."""
-    return np.asarray(_over_share(own, stored, type_name, TERNARY_SHARE).any(axis=1, keepdims=True))
+    return np.asarray(_over_share(original, stored, type_name, TERNARY_SHARE).any(axis=1, keepdims=True))
 
 
-def _over_share(own: np.ndarray, stored: np.ndarray, type_name: str, share: float) -> np.ndarray:
+def _over_share(original: np.ndarray, stored: np.ndarray, type_name: str, share: float) -> np.ndarray:
     """Returns in which blocks a difference exceeds a share of the largest value, bool [rows, blocks]."""
     width = BY_NAME[type_name].block
     with np.errstate(all="ignore"):
-        if own.shape[1] % width or width == 1:
-            most, difference = np.abs(own).max(axis=1, initial=0.0, keepdims=True), np.abs(stored - own)
+        if original.shape[1] % width or width == 1:
+            largest, difference = np.abs(original).max(axis=1, initial=0.0, keepdims=True), np.abs(stored - original)
         else:
-            most, difference = (np.abs(each).reshape(len(own), -1, width).max(axis=2) for each in (own, stored - own))
-        return ~np.asarray(difference <= share * most + MIN_POSITIVE.get(type_name, MIN_BLOCK_SCALE))
+            largest, difference = (
+                np.abs(each).reshape(len(original), -1, width).max(axis=2) for each in (original, stored - original)
+            )
+        return ~np.asarray(difference <= share * largest + MIN_POSITIVE.get(type_name, MIN_BLOCK_SCALE))
 
 
 def weight_difference(
-    name: str, own: np.ndarray, stored: np.ndarray, type_name: str, others: OtherTensors
+    name: str, original: np.ndarray, stored: np.ndarray, type_name: str, others: OtherTensors
 ) -> WeightDifference | None:
     """Returns how a tensor of the file differs from the checkpoint's; None if it differs by rounding only.
 
     Args:
-        own, stored: the whole tensor, in its shape.
+        original, stored: the whole tensor, in its shape.
     """
-    if own.shape != stored.shape:
-        return _of_another_shape(name, own, stored, type_name)
-    checkpoint_rows, file_rows = _rows(own), _rows(stored)
+    if original.shape != stored.shape:
+        return _of_another_shape(name, original, stored, type_name)
+    checkpoint_rows, file_rows = _rows(original), _rows(stored)
     wrong = differs(checkpoint_rows, file_rows, type_name)
     if not wrong.any():
         return None
@@ -123,7 +125,7 @@ def weight_difference(
         count = counted(int((~finite).sum()), "infinite or NaN value")
         return WeightDifference(name, "values", f"holds {count}")
     error = relative_l2(checkpoint_rows, file_rows)
-    changes = [*_changes_of_tensor(name, own, checkpoint_rows, file_rows, type_name, others)] or [
+    changes = [*_changes_of_tensor(name, original, checkpoint_rows, file_rows, type_name, others)] or [
         *_changes_of_parts(name, checkpoint_rows, file_rows, wrong, type_name)
     ]
     if len(changes) == 1:
@@ -140,11 +142,11 @@ def weight_difference(
     )
 
 
-def fits(expected: np.ndarray, stored: np.ndarray, type_name: str, own: np.ndarray) -> bool:
+def fits(expected: np.ndarray, stored: np.ndarray, type_name: str, original: np.ndarray) -> bool:
     """Returns whether a prediction gives all values of the file, [rows, values], to within rounding.
 
     In a type of few bits, a row of noise may hide another fault. So all values together must be as near as the type
-    allows, and what the prediction leaves must not resemble the checkpoint's values in the same places, `own`.
+    allows, and what the prediction leaves must not resemble the checkpoint's values in the same places, `original`.
     """
     if type_name.startswith(TERNARY):
         return not _far_from_ternary(expected, stored, type_name).any()
@@ -154,7 +156,7 @@ def fits(expected: np.ndarray, stored: np.ndarray, type_name: str, own: np.ndarr
         return True
     if not relative_l2(expected, stored) <= NOISE.get(type_name, 0.0):
         return False
-    rest, other = (_without(each, expected) for each in (stored, own))
+    rest, other = (_without(each, expected) for each in (stored, original))
     if not other.any():
         return True
     return abs(float(np.vdot(rest, other))) <= _LEFT * float(np.linalg.norm(rest) * np.linalg.norm(other))
@@ -182,16 +184,21 @@ def _rows(array: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _of_another_shape(name: str, own: np.ndarray, stored: np.ndarray, type_name: str) -> WeightDifference:
-    shapes = f"{dimensions(stored.shape)}, the checkpoint's {dimensions(own.shape)}"
-    turned = _rows(own.T)
-    if stored.shape == own.shape[::-1] and fits(turned, _rows(stored), type_name, turned):
+def _of_another_shape(name: str, original: np.ndarray, stored: np.ndarray, type_name: str) -> WeightDifference:
+    shapes = f"{dimensions(stored.shape)}, the checkpoint's {dimensions(original.shape)}"
+    turned = _rows(original.T)
+    if stored.shape == original.shape[::-1] and fits(turned, _rows(stored), type_name, turned):
         return WeightDifference(name, "transposed", f"is transposed: its shape is {shapes}")
     return WeightDifference(name, "shape", f"has the shape {shapes}")
 
 
 def _changes_of_tensor(
-    name: str, own: np.ndarray, checkpoint_rows: np.ndarray, file_rows: np.ndarray, type_name: str, others: OtherTensors
+    name: str,
+    original: np.ndarray,
+    checkpoint_rows: np.ndarray,
+    file_rows: np.ndarray,
+    type_name: str,
+    others: OtherTensors,
 ) -> Iterator[WeightDifference]:
     """Yields every change of the whole tensor that predicts the file's values."""
 
@@ -207,12 +214,12 @@ def _changes_of_tensor(
     constant = float(np.mean(file_rows - checkpoint_rows, dtype=np.float64))
     if BY_NAME[type_name].block == 1 and predicts(checkpoint_rows + np.float32(constant)):
         yield WeightDifference(name, "constant", f"is the checkpoint's plus {constant:.4g}")
-    if own.ndim == 2 and min(own.shape) > 1:
-        if predicts(own.reshape(own.shape[::-1]).T):
-            square = own.shape[0] == own.shape[1]
+    if original.ndim == 2 and min(original.shape) > 1:
+        if predicts(original.reshape(original.shape[::-1]).T):
+            square = original.shape[0] == original.shape[1]
             sentence = "is transposed" if square else "holds the checkpoint's bytes, read in the transposed shape"
             yield WeightDifference(name, "transposed", sentence)
-        elif predicts(np.ascontiguousarray(own.T).reshape(own.shape)):
+        elif predicts(np.ascontiguousarray(original.T).reshape(original.shape)):
             yield WeightDifference(name, "transposed", "holds the transposed matrix, written in the old shape")
     sample = slice(None, None, max(len(checkpoint_rows) // 8, 1))  # rows that rule most other tensors out
     for other_name, values in others():

@@ -163,9 +163,9 @@ def _form_of(listing: Listing, name: str, texts: _Texts) -> TranscriptList | Non
 def _without_transcripts(path: Path, lists: Sequence[str]) -> BadInput:
     """Returns the error for a folder or an archive whose texts are in lists with columns, each a corpus of its own."""
     omitted = [f"{len(lists) - MAX_NAMED} more"] if len(lists) > MAX_NAMED else []
-    named, advice = enumerated([*lists[:MAX_NAMED], *omitted]), "give that list" if len(lists) == 1 else "give one"
+    list_names, advice = enumerated([*lists[:MAX_NAMED], *omitted]), "give that list" if len(lists) == 1 else "give one"
     return BadInput(
-        f"{path} has no transcripts beside its recordings, but the list{'s' * (len(lists) > 1)} {named}; "
+        f"{path} has no transcripts beside its recordings, but the list{'s' * (len(lists) > 1)} {list_names}; "
         f"{'' if path.is_dir() else 'unpack it and '}{advice}"
     )
 

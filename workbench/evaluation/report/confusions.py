@@ -30,7 +30,7 @@ class Borders:
     end: int = 0
 
     @property
-    def whole(self) -> int:
+    def total(self) -> int:
         """All of them."""
         return self.start + self.middle + self.end
 

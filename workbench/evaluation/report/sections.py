@@ -249,13 +249,13 @@ def _recording(columns: Columns, row: int, sound: Player | None, is_open: bool) 
         element("span", " · ".join(filter(None, facts)), class_="quiet"),
         element("span", *heads, class_="rates"),
     )
-    said = element("dd", each.text or "(nothing is said)", dir=direction(each.text))
-    lines = [element("div", element("dt", "Reference"), said)]
+    reference = element("dd", each.text or "(nothing is said)", dir=direction(each.text))
+    lines = [element("div", element("dt", "Reference"), reference)]
     for place, model in enumerate(columns.models):
         is_failed = row in columns.failures[model]
-        written = "" if is_failed else columns.texts[model][row] or each.text
-        heard = element("dd", _transcript_cell(columns, row, place), dir=direction(written))
-        lines.append(element("div", element("dt", columns.short[model]), heard))
+        transcript = "" if is_failed else columns.texts[model][row] or each.text
+        transcript_cell = element("dd", _transcript_cell(columns, row, place), dir=direction(transcript))
+        lines.append(element("div", element("dt", columns.short[model]), transcript_cell))
     body = [element("dl", *lines, class_="texts")]
     if sound is not None:
         if sound.address:

@@ -79,7 +79,7 @@ class SeacoConfig:
         return {name: value for name, value in tensors.items() if any(fnmatchcase(name, glob) for glob in names)}
 
     @property
-    def most(self) -> int:
+    def max_hotwords(self) -> int:
         """The largest number of hotwords."""
         return MAX_HOTWORDS if self.decoder.att_layer_num > FILTER_LAYERS else FILTERED - 1
 
@@ -92,8 +92,10 @@ class SeacoConfig:
         words = [word for word in hotwords if word.strip()]
         if not words:
             return ()
-        if len(words) > self.most:
-            raise BadInput(f"hotwords has {len(words):,} words; expected at most {self.most:,} for this checkpoint")
+        if len(words) > self.max_hotwords:
+            raise BadInput(
+                f"hotwords has {len(words):,} words; expected at most {self.max_hotwords:,} for this checkpoint"
+            )
         return (*(self._ids_of(word, vocabulary) for word in words), (self.start,))
 
     def _ids_of(self, hotword: str, vocabulary: Vocabulary) -> tuple[int, ...]:

@@ -245,11 +245,11 @@ def _read_adaptor(checkpoint: FunasrCheckpoint, encoder: SanmConfig, language: L
             f"{where}.llm_dim is {adaptor.llm_dim} and the language model in {language.directory.name} is "
             f"{language.hidden_size} wide; expected the same"
         )
-    most = LOW_FRAME_RATE if adaptor.use_low_frame_rate else 1
-    if adaptor.downsample_rate > most:
+    max_rate = LOW_FRAME_RATE if adaptor.use_low_frame_rate else 1
+    if adaptor.downsample_rate > max_rate:
         # FunASR keeps more positions in the prompt than the adaptor has rows: it fills the first, and the rest read
         # token 0. Its engine on vLLM leaves them out. So such a checkpoint has no one meaning.
-        setting, expected = ("with", f"at most {most}") if adaptor.use_low_frame_rate else ("without", "1")
+        setting, expected = ("with", f"at most {max_rate}") if adaptor.use_low_frame_rate else ("without", "1")
         raise BadInput(
             f"{where}.downsample_rate in {checkpoint.described_in} is {adaptor.downsample_rate} {setting} "
             f"use_low_frame_rate; expected {expected}, as FunASR's prompt has more positions for speech than this "

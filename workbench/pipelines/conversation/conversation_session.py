@@ -226,9 +226,9 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         answer = last_answer(self._answered(steps, prompt, plan, partial_answer, WorkClock(), positions))
         if any(map(requested, PASSES.values())):
             room = self.network.context - 1 - prompt.rows
-            again = Recorder(lambda stage: stage in PASSES and requested(PASSES[stage]))
-            self.network.trace([*parts, np.array([step.ids for step in positions[:room]])], again)
-            for stage, array in again.stages.items():
+            pass_recorder = Recorder(lambda stage: stage in PASSES and requested(PASSES[stage]))
+            self.network.trace([*parts, np.array([step.ids for step in positions[:room]])], pass_recorder)
+            for stage, array in pass_recorder.stages.items():
                 recorder.put(PASSES[stage], array[prompt.rows :])
         for stage, array in stages_of([step.evidence for step in positions if step.evidence is not None]).items():
             recorder.put(stage, array)

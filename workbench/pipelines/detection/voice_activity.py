@@ -119,12 +119,12 @@ def _silero_spans(samples: np.ndarray, levels: np.ndarray) -> list[Span]:
     options = SileroOptions(**SILERO)
     spans = silero_spans(amplified(samples, _SILERO.level_db), options)
     loud = _loud_in(levels, spans or [Span(0.0, len(samples) / SAMPLE_RATE)])
-    again = []
+    second_run = []
     for gap in between(spans, len(samples) / SAMPLE_RATE):
         if _seconds_above(levels, gap, max(loud - _SPEECH_RANGE, _INAUDIBLE)) >= _SUSPECT_SECONDS:
             gap_spans = spans_with_resets(amplified(samples[gap.slice], _SILERO.level_db), options)
-            again += [Span(gap.start + each.start, min(gap.start + each.end, gap.end)) for each in gap_spans]
-    return sorted([*spans, *again])
+            second_run += [Span(gap.start + each.start, min(gap.start + each.end, gap.end)) for each in gap_spans]
+    return sorted([*spans, *second_run])
 
 
 def _amplified_for_fsmn(samples: np.ndarray, levels: np.ndarray) -> np.ndarray:

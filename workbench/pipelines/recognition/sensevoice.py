@@ -189,8 +189,10 @@ class SenseVoicePipeline:
         if not hypotheses_with_paths:  # no word of the lexicon is possible
             return replace(self._recognition(tags, ()), notes=self._head.notes)
         path, best = hypotheses_with_paths[0]
-        shown = best.tokens if best.words is None else tuple(replace(each, text=f" {each.text}") for each in best.words)
-        recognition = self._recognition(sorted([*tags, *path], key=lambda token: token.first), shown)
+        displayed_tokens = (
+            best.tokens if best.words is None else tuple(replace(each, text=f" {each.text}") for each in best.words)
+        )
+        recognition = self._recognition(sorted([*tags, *path], key=lambda token: token.first), displayed_tokens)
         hypotheses = tuple(hypothesis for _, hypothesis in hypotheses_with_paths)
         worded, notes = best.words is not None, self._head.notes
         return replace(recognition, text=best.text, hypotheses=hypotheses, worded=worded, notes=notes)

@@ -53,12 +53,12 @@ class HotwordBias:
             self._decode(vectors, x, stack, recorder)
             for stack, x in zip(STACKS, (decoded.embeddings, decoded.hidden), strict=True)
         )
-        plain = log_softmax(_put(recorder, "seaco.decoder.logits", decoded.logits))
+        decoder_log_probs = log_softmax(_put(recorder, "seaco.decoder.logits", decoded.logits))
         layer = Scope(self._engine.weights) / "hotword_output_layer"
         logits = output_layer.logits(self._engine, first + second, layer, self.vocabulary)
         biased = log_softmax(_put(recorder, "seaco.logits", logits))
         has_none = biased.argmax(axis=1) == self.config.no_bias
-        return np.where(has_none[:, None], plain, biased)
+        return np.where(has_none[:, None], decoder_log_probs, biased)
 
     def _vectors(self, hotwords: Hotwords) -> np.ndarray:
         if self._last is None or self._last[0] != hotwords:

@@ -19,7 +19,7 @@ def test_main_and_codec_logits_equal_the_formula(phase: Phase) -> None:
     matrix = torch.randn(LAYOUT.vocabulary + 4, 8, generator=draw)  # vLLM pads its tables
     embeddings, hidden = (torch.randn(5, 8, generator=draw) for _ in range(2))
     rows = [4, 0, 3]
-    main, codec = StreamHeads(matrix, embeddings, LAYOUT).of(hidden, hidden @ matrix.T)(
+    main, codec = StreamHeads(matrix, embeddings, LAYOUT).logits_of(hidden, hidden @ matrix.T)(
         rows, needed_logits(phase, LAYOUT)
     )
     ids = [number for first, end in needed_logits(phase, LAYOUT).main for number in range(first, end)]

@@ -64,7 +64,7 @@ class Heads:
                 # Beside text, only closing ids are needed: the product with the special tokens is enough.
                 rows = head_rows.count if needed_logits.codec or end > head_rows.specials else head_rows.specials
                 special_logits = self._product(hidden, CODEC_HEAD, head_rows.count, rows) + self._bias[:rows]
-            parts.append(special_logits[:, head_rows.of(first, end)])
+            parts.append(special_logits[:, head_rows.span(first, end)])
         codec = None
         if needed_logits.codec and special_logits is not None:
             codec = head_rows.by_stream(special_logits[:, head_rows.later])

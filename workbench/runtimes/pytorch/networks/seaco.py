@@ -23,11 +23,11 @@ class SeacoBranch(nn.Module):
 
     def __init__(self, config: SeacoConfig, vocabulary: int):
         super().__init__()
-        width, both = config.width, config.bidirectional
+        width, bidirectional = config.width, config.bidirectional
         self.no_bias = config.no_bias
         self.decoder = nn.ModuleDict({"embed": nn.ModuleList([nn.Embedding(vocabulary, width)])})
-        self.bias_encoder = nn.LSTM(width, width, LAYERS, batch_first=True, bidirectional=both)
-        self.lstm_proj = nn.Linear(2 * width, width) if both else None
+        self.bias_encoder = nn.LSTM(width, width, LAYERS, batch_first=True, bidirectional=bidirectional)
+        self.lstm_proj = nn.Linear(2 * width, width) if bidirectional else None
         self.seaco_decoder = SanmDecoder(config.decoder, width, None)
         self.hotword_output_layer = nn.Linear(width, vocabulary)
 
@@ -78,6 +78,6 @@ class SeacoBranch(nn.Module):
             attended: the sum of both passes, [N, D].
             logits: of the first decoder, [N, V].
         """
-        plain = tap("seaco.decoder.logits", logits[None])[0].log_softmax(dim=-1)
+        decoder_log_probs = tap("seaco.decoder.logits", logits[None])[0].log_softmax(dim=-1)
         biased = tap("seaco.logits", self.hotword_output_layer(attended)[None])[0].log_softmax(dim=-1)
-        return torch.where((biased.argmax(dim=-1) == self.no_bias)[:, None], plain, biased)
+        return torch.where((biased.argmax(dim=-1) == self.no_bias)[:, None], decoder_log_probs, biased)

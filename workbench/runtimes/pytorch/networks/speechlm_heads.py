@@ -46,7 +46,7 @@ class Heads:
         parts = []
         for first, end in needed_logits.main:
             if product is not None and head_rows.has(first, end):
-                parts.append(product[:, head_rows.of(first, end)])
+                parts.append(product[:, head_rows.span(first, end)])
             else:
                 parts.append(F.linear(hidden, self.matrix[first:end]).float().cpu().numpy())
         codec = None

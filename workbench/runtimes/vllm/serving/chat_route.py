@@ -109,10 +109,10 @@ class ChatRoute:
             async with contextlib.aclosing(stream):
                 async for event in stream:
                     if isinstance(event, Answer):
-                        return WholeReply.of(await asyncio.to_thread(writing.whole, event))
+                        return WholeReply.from_body(await asyncio.to_thread(writing.whole, event))
             raise WorkbenchError("the conversation ended without an answer")
         except WorkbenchError as error:
-            return ErrorReply.of(*error_answer(error))
+            return ErrorReply.from_body(*error_answer(error))
         except BaseException:
             if stream is not None:
                 await stream.aclose()

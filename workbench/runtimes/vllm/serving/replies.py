@@ -16,7 +16,7 @@ class WholeReply(ChatCompletionResponse):
     _body: Mapping[str, Any] = PrivateAttr()
 
     @classmethod
-    def of(cls, body: Mapping[str, Any]) -> WholeReply:
+    def from_body(cls, body: Mapping[str, Any]) -> WholeReply:
         """Returns the reply with this body."""
         reply = cls(model=body["model"], choices=[], usage=UsageInfo())
         reply._body = body
@@ -33,7 +33,7 @@ class ErrorReply(ErrorResponse):
     _body: Mapping[str, Any] = PrivateAttr()
 
     @classmethod
-    def of(cls, status: int, body: Mapping[str, Any]) -> ErrorReply:
+    def from_body(cls, status: int, body: Mapping[str, Any]) -> ErrorReply:
         """Returns the reply with this status of HTTP and this body."""
         reply = cls(error=ErrorInfo(message=body["error"]["message"], type=body["error"]["type"], code=status))
         reply._body = body

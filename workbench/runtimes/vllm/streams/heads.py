@@ -46,7 +46,7 @@ class StreamHeads:
         logits: Tensor = self.rows.by_stream(F.linear(hidden.float(), self._small[codec_rows], self._bias[codec_rows]))
         return logits
 
-    def of(self, hidden: Tensor, logits: Tensor) -> Logits:
+    def logits_of(self, hidden: Tensor, logits: Tensor) -> Logits:
         """Returns a function for the logits of a step.
 
         Args:
@@ -61,7 +61,7 @@ class StreamHeads:
                     torch.cat([stream_logits[:, first:end] for first, end in needed_logits.main], dim=1)
                 ), None
             product = F.linear(hidden[list(rows)].float(), self._small, self._bias)
-            main = torch.cat([product[:, self.rows.of(*interval)] for interval in needed_logits.main], dim=1)
+            main = torch.cat([product[:, self.rows.span(*interval)] for interval in needed_logits.main], dim=1)
             return _array(main), _array(self.rows.by_stream(product[:, self.rows.later]))
 
         return logits_of

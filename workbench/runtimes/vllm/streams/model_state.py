@@ -71,7 +71,7 @@ class SpeechSampler:
         state = self._state
         names = list(input_batch.req_ids)
         if any(name in state.answers for name in names):
-            heads = state.speech.heads.of(state.speech.hidden, logits)
+            heads = state.speech.heads.logits_of(state.speech.hidden, logits)
             _, stops = _positions(input_batch)
             for row in write_choices(sampled, state.answers.choose(names, stops, heads), state.speech.layout):
                 sampled.num_sampled[row], sampled.num_rejected[row] = 0, 1

@@ -81,7 +81,7 @@ class SpeechRunner:
         step = self._step
         if logits is None or self.answers is None or not any(name in self.answers for name in step.names):
             return super()._sample(logits, spec_decode_metadata)  # type: ignore[misc]
-        heads = self.model.heads.of(self.model.hidden, logits)
+        heads = self.model.heads.logits_of(self.model.hidden, logits)
         chosen = self.answers.choose(step.names, step.stops, heads)
         if len(chosen) < len(step.names):
             sampled = super()._sample(logits, spec_decode_metadata)  # type: ignore[misc]

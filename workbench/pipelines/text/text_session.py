@@ -139,47 +139,49 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
     ) -> Generator[Piece | Generation, None, None]:
         """Yields a `Piece` after each token, and last the `Generation`; the pieces together are its text."""
         model_options = build_options(self.writer.options_class, options, self.model)
-        yield from self._generated(prompt, model_options, embeddings)
+        yield from self._generate(prompt, model_options, embeddings)
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
         """See `Converses.converse_stream`; the messages and the answer are text."""
         model_options = build_options(conversation_options_class(self.writer.options_class), options, self.model)
         yield from text_answer(
-            self._generated(text_messages(messages, model_options, self.model), model_options), model_options
+            self._generate(text_messages(messages, model_options, self.model), model_options), model_options
         )
 
-    def _generated(
+    def _generate(
         self, prompt: Prompt, model_options: Any, embeddings: Sequence[Injected] = ()
     ) -> Generator[Piece | Generation, None, None]:
         """Yields the same as `generate_stream`, for options that are checked."""
         clock = WorkClock()
         with clock:
             token_prompt = self.writer.prompt(prompt, model_options, read_embeddings(embeddings))
-        yield from self._written(token_prompt, model_options, clock, model_options.alternatives, AlternativesRecorder())
+        yield from self._generate_from(
+            token_prompt, model_options, clock, model_options.alternatives, AlternativesRecorder()
+        )
 
-    def _written(
+    def _generate_from(
         self,
         prompt: TokenPrompt,
         model_options: WritingOptions,
         clock: WorkClock,
         alternatives: int,
-        watched: AlternativesRecorder,
+        recorder: AlternativesRecorder,
     ) -> Generator[Piece | Generation, None, None]:
-        """Generates from a prompt that is ready and yields the same as `generate_stream`; fills `watched`."""
+        """Generates from a prompt that is ready and yields the same as `generate_stream`; fills `recorder`."""
         writer = self.writer
         text, tokens, first = IncrementalDetokenizer(writer.text_of), list[int](), 0.0
         choices: list[tuple[Alternative, ...]] = []
-        with contextlib.closing(writer.write(prompt, model_options, alternatives, watched)) as writing:
+        with contextlib.closing(writer.write(prompt, model_options, alternatives, recorder)) as token_stream:
             while True:
                 with clock:
-                    token = next(writing, None)
+                    token = next(token_stream, None)
                     if token is None:
                         break
                     tokens.append(token)
                     first = first or clock.passed()
                     added = "" if token in writer.stop_ids else text.add(token)
                     if alternatives:
-                        choices.append(alternatives_of(*watched.steps[len(choices)], writer.piece))
+                        choices.append(alternatives_of(*recorder.steps[len(choices)], writer.piece))
                 yield Piece(added, (token,), choices[-1] if choices else (), len(prompt.ids))
         with clock:
             rest = text.finish()
@@ -235,29 +237,38 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         arrays = recorder.stages | writer.trace(prompt, requested_stages, substituted)
         outputs: dict[str, np.ndarray] = {}
         tokens: Sequence[int] | None = None
-        if (
-            substituted is None and (requested_stages("tokens") or requested_stages("text"))
-        ) or requested_steps.needs_ids:
-            watched = AlternativesRecorder()
-            alternatives = TRACED if requested_stages("tokens") and decoding_of(model_options, ()).is_greedy else 0
+        needs_output = requested_stages("tokens") or requested_stages("text")
+        if (substituted is None and needs_output) or requested_steps.needs_ids:
             try:
-                generation = last_generation(self._written(prompt, model_options, WorkClock(), alternatives, watched))
+                tokens, outputs = self._traced_output(prompt, model_options, requested_stages)
             except NotFinite:  # then there is no text, and the stages of the prompt show why
                 if requested_steps.needs_ids:
                     raise
-            else:
-                tokens = generation.tokens
-                if requested_stages("tokens"):
-                    outputs["tokens"] = np.array(tokens, dtype=np.int64)
-                    outputs |= watched.stages() if alternatives else {}
-                if requested_stages("text"):
-                    outputs["text"] = np.array(generation.text)
-        stepped, meta = requested_steps.traced(
+        step_stages, meta = requested_steps.traced(
             tokens, requested_stages, lambda forced: writer.follow(prompt, forced), self.model
         )
-        arrays |= stepped | outputs
+        arrays |= step_stages | outputs
         meta |= {"input_digest": digest, **prompt.named, **substitution_meta(substituted)}
         return make_trace(self, arrays, stages, writer.dtype, options, place, **meta)
+
+    def _traced_output(
+        self, prompt: TokenPrompt, model_options: WritingOptions, requested_stages: StageFilter
+    ) -> tuple[Sequence[int], dict[str, np.ndarray]]:
+        """Generates a text; returns its tokens, and the requested stages of `tokens`, `tokens.*` and `text`.
+
+        Raises `NotFinite` for logits that are NaN.
+        """
+        recorder = AlternativesRecorder()
+        records_tokens = requested_stages("tokens")
+        alternatives = TRACED if records_tokens and decoding_of(model_options, ()).is_greedy else 0
+        generation = last_generation(self._generate_from(prompt, model_options, WorkClock(), alternatives, recorder))
+        stages: dict[str, np.ndarray] = {}
+        if records_tokens:
+            stages["tokens"] = np.array(generation.tokens, dtype=np.int64)
+            stages |= recorder.stages() if alternatives else {}
+        if requested_stages("text"):
+            stages["text"] = np.array(generation.text)
+        return generation.tokens, stages
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
         """See `FindsNeighbours.neighbours`."""

@@ -122,7 +122,10 @@ def where_it_differs(
 
 
 def whole_numbers(reference: np.ndarray, candidate: np.ndarray, measures: Measures) -> str | None:
-    """Returns the sentence about a candidate of quantised values without their scale; None for other types."""
+    """Returns the sentence about a candidate of quantised values without their scale; None for other types.
+
+    Both arrays have the same shape, [...].
+    """
     if candidate.dtype.kind not in "iu" or reference.dtype.kind != "f" or measures.nonfinite_differences:
         return None
     for half, values in _as_half_precision(candidate):
@@ -155,6 +158,8 @@ def where_not_finite(
     reference: np.ndarray, candidate: np.ndarray, error: float, limit: float, units: tuple[str, str]
 ) -> str | None:
     """Returns where one side alone is infinite or NaN, and whether the other values agree; None if it is everywhere.
+
+    Both arrays have the same shape, [...].
 
     Args:
         error: the relative L2 of all other values.

@@ -91,7 +91,7 @@ def as_table(array: np.ndarray) -> np.ndarray:
 
 
 def measure(reference: np.ndarray, candidate: np.ndarray) -> Measures:
-    """Returns the measures of two arrays of one shape and any numeric types.
+    """Returns the measures of two arrays of one shape [..., channels] and any numeric types.
 
     Raises `ValueError` for different shapes.
     """

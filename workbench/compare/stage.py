@@ -171,7 +171,9 @@ def compare_stage(
     guess: bool = True,
     layout: SpeechLayout | None = None,
 ) -> StageComparison:
-    """Compares one stage of a candidate with the reference's.
+    """Returns the comparison of one stage of a candidate with the reference's.
+
+    The arrays may have different shapes; the comparison then says so, and has no measures.
 
     Args:
         guess: whether to search for an explanation if the numbers are beyond the limits; doubles the time.

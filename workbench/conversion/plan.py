@@ -113,5 +113,5 @@ def estimated_bytes(plans: Sequence[Plan]) -> dict[str, int]:
 
 
 def array_rows(array: np.ndarray) -> Rows:
-    """Returns the rows of a float32 array in memory."""
+    """Returns the function that reads rows of a float32 array [rows, ...] in memory."""
     return lambda first, last: array[first:last]

@@ -238,6 +238,9 @@ def rate_intervals(
     Args:
         errors: [recordings, models], counts of errors; NaN where a model has no score of a recording.
         units: [recordings, models], the numbers of units in the references; NaN likewise.
+        blocks: of the bootstrap, from `blocks_of`.
+        level: the probability that an interval contains the true rate.
+        draws: how often to resample; by default as often as the level needs (see `resamples_for`).
     """
     scored = np.isfinite(errors) & np.isfinite(units)
     errors_and_units = np.nan_to_num(np.stack([errors, units], axis=2).astype(np.float64))
@@ -311,7 +314,11 @@ def differences(
 ) -> list[Difference]:
     """Returns the difference between each two models, the earlier one being the base.
 
-    Only recordings with a score of both models count. The arguments are those of `rate_intervals`.
+    Only recordings with a score of both models count. The other arguments are those of `rate_intervals`.
+
+    Args:
+        names: of the models.
+        margin: a difference below this rate does not count as worse (see `Difference.verdict`).
     """
     pairs = list(combinations(range(len(names)), 2))
     if not pairs:

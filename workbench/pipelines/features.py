@@ -39,7 +39,7 @@ class Features:
     def batch(
         self, chunks: Sequence[np.ndarray], options: ListeningOptions, recorder: Recorder | None = None
     ) -> list[np.ndarray]:
-        """Returns the features of several chunks of samples. Threads compute them side by side.
+        """Returns the features [T, width] of each chunk of samples [n]. Threads compute several chunks at a time.
 
         A recorder gets the stages of the first chunk.
         """

@@ -49,7 +49,7 @@ def distances(truth: Any, side: Any) -> Distances:
 
 
 def by_channel(truth: Any, side: Any) -> np.ndarray | None:
-    """Returns for each channel the median over positions of |difference| / root mean square of the position.
+    """Returns the median over positions of |difference| / root mean square of the position, by channel: [channels].
 
     Returns None without channels or for different shapes. The median ignores the few positions where a network
     amplifies any rounding; an error in a channel shows at every position.

@@ -199,7 +199,7 @@ def farthest_channel(
 
     Args:
         stage: its name; the channels of some stages are not judged (see `has_channels`).
-        truth: the stage in float64.
+        truth: the stage in float64 [positions, ..., channels]; the other arrays have the same shape.
         clean_stages: the stage of clean sides in the candidate's precision; for each channel, the farthest one counts.
         candidate_stage: the stage of the candidate.
         candidate_distances: the candidate's distances.

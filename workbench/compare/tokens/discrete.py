@@ -38,7 +38,7 @@ class SequenceMeasures:
 
 
 def as_tokens(stage: str, array: np.ndarray) -> np.ndarray:
-    """Returns the ids as int64 in one dimension; raises `BadInput` if a value is not a whole number, or too large."""
+    """Returns the ids int64 [tokens] of a stage; raises `BadInput` if a value is not a whole number, or too large."""
     flat = array.reshape(-1)
     finite = flat.dtype.kind in "iub" or (flat.dtype.kind == "f" and np.isfinite(flat).all())
     if not finite or (flat.dtype.kind == "f" and (flat != np.round(flat)).any()):
@@ -71,7 +71,7 @@ def as_text(stage: str, array: np.ndarray) -> str:
 
 
 def measure_tokens(reference: np.ndarray, candidate: np.ndarray) -> SequenceMeasures:
-    """Returns the measures of two sequences of ids after alignment."""
+    """Returns the measures of two sequences of ids [tokens] after their alignment; the lengths may differ."""
     texts = [" ".join(map(str, ids.tolist())) for ids in (reference, candidate)]
     alignment = score(texts[0], texts[1], normaliser="none")
     return SequenceMeasures(

@@ -108,7 +108,9 @@ def _divergence(r: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def explain_logits(reference: np.ndarray, candidate: np.ndarray) -> str | None:
-    """Returns what the candidate holds instead of logits, if it is recognised; tests only the first rows."""
+    """Returns what the candidate holds instead of logits [rows, vocabulary], if it is recognised; tests only the first
+    rows.
+    """
     row_count = max(1, _BLOCK_VALUES // max(reference.shape[1], 1))
     r, c = reference[:row_count].astype(np.float64), candidate[:row_count].astype(np.float64)
     if not r.size or not (np.isfinite(r).all() and np.isfinite(c).all()):
@@ -126,7 +128,9 @@ def explain_logits(reference: np.ndarray, candidate: np.ndarray) -> str | None:
 
 
 def choice_at(reference: np.ndarray, candidate: np.ndarray, row: int) -> Choice | None:
-    """Returns the choice in a row of logits; None if both sides prefer the same token, or if a row has no order."""
+    """Returns the choice in a row of logits [rows, vocabulary]; None if both sides prefer the same token, or if a row
+    has no order.
+    """
     r, c = reference[row].astype(np.float64), candidate[row].astype(np.float64)
     reference_token, candidate_token = int(r.argmax()), int(c.argmax())  # the NaN, in a row with one
     if reference_token == candidate_token or not np.isfinite([r[reference_token], c[candidate_token]]).all():
@@ -142,7 +146,7 @@ def choice_at(reference: np.ndarray, candidate: np.ndarray, row: int) -> Choice 
 
 
 def spread_of(row: np.ndarray) -> float:
-    """Returns the root mean square of a row of logits around their mean, without values that are not finite."""
+    """Returns the standard deviation of a row of logits [vocabulary], without values that are not finite."""
     finite = row[np.isfinite(row)].astype(np.float64)
     return float(finite.std()) if len(finite) else 0.0
 
@@ -158,7 +162,7 @@ def choice_among(
     Log-probabilities of one side differ as its logits do.
 
     Args:
-        reference: (ids, log-probabilities), likeliest first.
+        reference: ids [k] and log-probabilities [k], likeliest first.
         tokens: the token that each side chose.
         spread: of the logits.
 

@@ -61,6 +61,7 @@ def explain_streams(reference: np.ndarray, candidate: np.ndarray, layout: Speech
     """Returns a possible cause of the difference: another delay, or ids of another stream; None if neither fits.
 
     Args:
+        reference: ids [rows, streams], as the candidate's.
         layout: of the vocabulary, if the ids are global.
     """
     if layout is not None and (sentence := _foreign_ids(candidate, layout)):

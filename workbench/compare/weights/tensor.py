@@ -311,7 +311,10 @@ def is_clear(factor: float, type_name: str) -> bool:
 
 
 def factor_of(checkpoint: np.ndarray, file: np.ndarray, type_name: str) -> float:
-    """Returns the factor that fits best; a round one near it, which rounding has moved, such as 2 for 1.9987."""
+    """Returns the factor that turns the checkpoint's values into the file's, of the same shape, with least squares.
+
+    If rounding has moved the factor, it is the round one near it, such as 2 for 1.9987.
+    """
     size = float(np.vdot(checkpoint, checkpoint))
     best_factor = float(np.vdot(checkpoint, file)) / size if size else 0.0
     if has_few_bits(type_name):
@@ -327,14 +330,14 @@ def times(factor: float) -> str:
 
 
 def nearest_rows(rows: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Returns for each row the nearest row of a table."""
+    """Returns for each of the rows [n, width] the index of the nearest row of a table [m, width], int64 [n]."""
     half_norms = 0.5 * np.einsum("rc,rc->r", table, table)
     chunks = [rows[first : first + _CHUNK] for first in range(0, len(rows), _CHUNK)]
     return np.concatenate([np.argmax(chunk @ table.T - half_norms, axis=1) for chunk in chunks])
 
 
 def in_another_order(unit: str, order: np.ndarray) -> str:
-    """Returns words for rows or columns that stand in another order: `order` names the checkpoint's."""
+    """Returns words for rows or columns in another order; `order` [n] has the checkpoint's index of each."""
     count = len(order)
     for heads in (each for each in range(1, count // 4 + 1) if count % (2 * each) == 0):
         interleaved = np.arange(count).reshape(heads, 2, -1).swapaxes(1, 2).reshape(-1)

@@ -75,7 +75,11 @@ class Frame:
         return self.rows.floats[column].take(self.utterances, axis=0).ravel()
 
     def places(self, parents: np.ndarray, utterances: np.ndarray) -> np.ndarray:
-        """Returns flat indices of these utterances' rows as those of all rows."""
+        """Returns flat indices of the frame's rows, int64 [n], as flat indices of all rows.
+
+        Args:
+            utterances: the index of each row's utterance in the frame, int64 [n].
+        """
         if len(self.utterances) == self.rows.utterances:
             return parents
         shift = (self.utterances - np.arange(len(self.utterances))) * self.capacity
@@ -114,7 +118,7 @@ class Extender:
             self._ints += [WORDS, HISTORY]
 
     def cut(self, floor: np.ndarray) -> np.ndarray:
-        """Returns the floors minus the most that language may add."""
+        """Returns the floors [utterances] minus the most that language may add."""
         return np.maximum(floor - self._knowledge.max_gain, MIN_SCORE)
 
     def quiet(self, rows: Rows, progress: Progress, unextended: UnextendedRows, floor: np.ndarray) -> np.ndarray:

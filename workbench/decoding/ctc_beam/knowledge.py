@@ -132,7 +132,11 @@ class Knowledge:
         return bound
 
     def read_token(self, ints: Columns, floats: Columns, tokens: np.ndarray) -> None:
-        """Adds one token to the columns of some hypotheses: its language model, its length."""
+        """Adds one token to each of n hypotheses; changes their columns in place, without the neural model.
+
+        Args:
+            tokens: int64 [n].
+        """
         ints[LENGTH] = ints[LENGTH] + 1
         if self.token_lm is not None:
             value, ints[TOKEN_STATE] = self.token_lm.advance(ints[TOKEN_STATE], tokens)
@@ -141,7 +145,7 @@ class Knowledge:
             self._read_phrase(ints, tokens)
 
     def read_word(self, ints: Columns, floats: Columns, words: np.ndarray) -> None:
-        """Adds one word to the columns of some hypotheses, without the neural model."""
+        """Adds one word to each of n hypotheses as `read_token` adds a token; `words` is int64 [n]."""
         ints[WORDS] = ints[WORDS] + 1
         if self.word_lm is not None:
             value, ints[WORD_STATE] = self.word_lm.advance(ints[WORD_STATE], words)
@@ -150,7 +154,10 @@ class Knowledge:
             self._read_phrase(ints, words)
 
     def read_word_neural(self, ints: Columns, floats: Columns, words: np.ndarray) -> None:
-        """Adds one word to the columns of the neural model. This takes the most time, so it comes last."""
+        """Adds one word to each of n hypotheses in the columns of the neural model; `words` is int64 [n].
+
+        This takes the most time, so it comes last.
+        """
         assert self.neural_lm is not None
         value, ints[NEURAL_STATE] = self.neural_lm.advance(ints[NEURAL_STATE], words)
         floats[NEURAL_LM] = floats[NEURAL_LM] + weighed(self.options.gamma, value)

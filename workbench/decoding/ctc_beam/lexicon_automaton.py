@@ -128,8 +128,8 @@ class LexiconAutomaton:
         return self._arc_tokens[start : start + self._arc_counts[node]]
 
     def tokens(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the tokens that may follow some states, as three arrays: the state's position in `states`, the token,
-        and the most that its look-ahead or its word adds.
+        """Returns the tokens that may follow some states int64 [n], as three arrays [m]: the state's position in
+        `states`, the token, and the most that its look-ahead or its word adds.
         """
         positions, offsets = _ragged(self._arc_counts[states])
         arcs = self._arc_starts[states][positions] + offsets
@@ -141,7 +141,9 @@ class LexiconAutomaton:
         return states_inside
 
     def words(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the words that are complete in some states: for each its position in `states`, and the word."""
+        """Returns the words that are complete in some states int64 [n], as two arrays int64 [m]: the state's position
+        in `states`, and the word.
+        """
         positions, offsets = _ragged(self._word_counts[states])
         return positions, self._words[self._word_starts[states][positions] + offsets]
 

@@ -93,7 +93,7 @@ class Rows:
         self._source[utterances] = places
 
     def arc(self, prefixes: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """Returns a number for each pair of a prefix and a token that extends it."""
+        """Returns a number for each pair of a prefix and a token that extends it; all arrays have one shape, [...]."""
         return prefixes * self._vocabulary + tokens
 
     def parent_mass(self, unfinished: int) -> np.ndarray:
@@ -108,7 +108,7 @@ class Rows:
         return (self._source[utterances] >= 0).ravel().nonzero()[0]
 
     def rows_of(self, prefixes: np.ndarray) -> np.ndarray:
-        """Returns a row that holds each prefix (within its utterance), or -1; `prefixes` may hold -1."""
+        """Returns for each prefix [n] a row of its utterance that holds it, int64 [n]; -1 for none, and for -1."""
         rows: np.ndarray = self._row_of[prefixes]
         return rows
 

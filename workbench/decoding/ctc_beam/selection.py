@@ -28,7 +28,7 @@ class Selection:
 
 
 def slightly_below(bound: np.ndarray) -> np.ndarray:
-    """Returns numbers a little below some bounds, because bounds and the numbers below them are rounded differently."""
+    """Returns numbers a little below bounds [...], as bounds and the scores that they limit are rounded differently."""
     return np.maximum(bound - 1e-9 * (1.0 + np.abs(bound)), MIN_SCORE)
 
 

@@ -51,7 +51,9 @@ class Tree:
         return tuple(reversed(symbols))
 
     def keep(self, numbers: np.ndarray) -> tuple[Tree, np.ndarray]:
-        """Returns a tree of these sequences and their beginnings alone, and the new number of each old one (or -1)."""
+        """Returns a tree of these sequences, int64 [n], and their beginnings alone, and the new number of each old one,
+        int64 [size], -1 for a sequence that is left out.
+        """
         is_kept = np.zeros(self.size, dtype=bool)
         is_kept[: self.roots] = True
         while len(numbers):

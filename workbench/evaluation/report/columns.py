@@ -75,7 +75,7 @@ class Columns:
 
     @property
     def done(self) -> np.ndarray:
-        """The number of utterances that each model has worked on, failures included."""
+        """The number of utterances that each model has a result for, failures included: int64 [models]."""
         return np.array([sum(text is not None for text in self.texts[model]) for model in self.models])
 
     def blocks(self, chosen: np.ndarray) -> Blocks:

@@ -29,7 +29,7 @@ def most_different(columns: Columns, count: int = MAX_RECORDINGS) -> list[int]:
 
 
 def spread(columns: Columns) -> np.ndarray:
-    """Returns the highest rate of each utterance minus the lowest; 0 with fewer than two scores."""
+    """Returns the highest rate of each utterance minus the lowest, [utterances]; 0 with fewer than two scores."""
     return _range(columns.rates())
 
 

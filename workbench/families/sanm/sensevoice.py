@@ -167,7 +167,7 @@ def timed_tokens(
         path: over the query frames and the features.
         frames: number of feature frames, without queries.
         frame_seconds: of one feature frame after LFR.
-        probabilities: of the path, in each of its frames; a token's confidence is the mean over its frames.
+        probabilities: of the path, in each frame [4 + frames]; a token's confidence is the mean over its frames.
 
     A CTC peak is half a frame late, so the times are moved by that much, as in the original.
     """

@@ -71,7 +71,10 @@ class FsmnVad:
         on_progress: Callable[[float], None] | None = None,
         options: FsmnVadOptions = _DEFAULTS,
     ) -> list[Span]:
-        """Returns spans of speech, in order and disjoint; calls `on_progress` with the fraction that is done."""
+        """Returns the spans of speech in samples [n] at 16 kHz, in order and disjoint.
+
+        `on_progress` receives the fraction that is done.
+        """
         if len(samples) < FRAME_LENGTH:  # shorter than one window: the original scores nothing
             return []
         silent = list(self.detector.sil_pdf_ids)

@@ -100,7 +100,7 @@ class PaddingRecogniser(Protocol):
         ...
 
     def recognise_batch(self, chunks: Sequence[np.ndarray], options: Any) -> list[Recognition]:
-        """Returns what is said in each chunk: the result of `recognise`, except for rounding."""
+        """Returns what is said in each chunk [n]: the result of `recognise`, except for rounding."""
         ...
 
 

@@ -35,7 +35,7 @@ class Language(Protocol):
         ...
 
     def from_numpy(self, values: np.ndarray) -> Any:
-        """Converts a float32 array to an array of the runtime."""
+        """Returns a float32 array [...] as an array of the runtime."""
         ...
 
     def prompt(self, rows: Sequence[Sequence[int]]) -> Merged[Any]:

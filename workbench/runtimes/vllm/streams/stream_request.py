@@ -115,7 +115,7 @@ def columns(step: Step, layout: SpeechLayout) -> tuple[np.ndarray, np.ndarray]:
 
 
 def position(ids: np.ndarray, numbers: np.ndarray, phase: Kind, request: StreamRequest, layout: SpeechLayout) -> Step:
-    """Returns the position that is in these columns; the reverse of `columns`."""
+    """Returns the position that is in these ids [columns] and numbers [columns]; the reverse of `columns`."""
     count = layout.streams
     ids = np.concatenate([ids[:1], ids[1:] % (layout.vocabulary + 1) - 1])
     evidence = None

@@ -27,7 +27,7 @@ from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
 from workbench.families.gguf_files import CONVERTER, FORMAT_VERSION
-from workbench.formats.quantization import AUTO, LARGEST_AUTO_F32, TYPES, check_type, resolve_quantization
+from workbench.formats.quantization import AUTO, MAX_AUTO_F32_BYTES, TYPES, check_type, resolve_quantization
 from workbench.system.atomic_files import UNFINISHED, explained_file_errors
 from workbench.system.user_cache import file_name, user_cache
 
@@ -208,7 +208,7 @@ def _default(entry: Entry, sizes: Mapping[str, int]) -> str | None:
     if sizes:
         return resolve_quantization(AUTO, sizes)
     # Checkpoints store 16 bits or more per weight, so f32 is at most twice as large.
-    return "f32" if 2 * sum(size for _, size, _ in listed(entry.directory)) < LARGEST_AUTO_F32 else None
+    return "f32" if 2 * sum(size for _, size, _ in listed(entry.directory)) < MAX_AUTO_F32_BYTES else None
 
 
 def _existing(entry: Entry, quantization: str) -> Path | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 
-_LARGEST_FILE = 16 << 20  # bytes; a real file has about ten thousand
+_MAX_FILE_BYTES = 16 << 20  # bytes; a real file has about ten thousand
 _MIN_VARIANCE = 1e-20  # FireRedASR's own floor
 _FLOATS = {b"FM ": "<f4", b"DM ": "<f8"}  # Kaldi's matrices, by the token at their head
 
@@ -56,7 +56,7 @@ def read_am_mvn(path: str | Path) -> Cmvn:
     path = Path(path)
     name = path.name
     try:
-        if path.stat().st_size > _LARGEST_FILE:
+        if path.stat().st_size > _MAX_FILE_BYTES:
             raise BadInput(f"{name} is far too large for a CMVN file in text form")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -101,7 +101,7 @@ def read_cmvn_ark(path: str | Path) -> Cmvn:
     path = Path(path)
     name = path.name
     try:
-        if path.stat().st_size > _LARGEST_FILE:
+        if path.stat().st_size > _MAX_FILE_BYTES:
             raise BadInput(f"{name} is far too large for CMVN statistics")
         content = path.read_bytes()
     except OSError as error:

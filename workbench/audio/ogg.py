@@ -14,7 +14,7 @@ from workbench.audio.file_view import kept_in_place
 
 MAGIC = b"OggS"
 _HEADER = 27  # bytes before the table of segments
-_LARGEST_TABLE = 255
+_MAX_TABLE_BYTES = 255
 _FIRST_PAGE, _LAST_PAGE = 2, 4  # flags
 _PIECE = 1 << 16  # bytes that are searched at once for the next page
 _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))  # of each byte, its bits in reverse order
@@ -32,7 +32,7 @@ def is_chain(source: Path | BinaryIO) -> bool:
     with kept_in_place(source) as file:
         while True:
             file.seek(place)
-            head = file.read(_HEADER + _LARGEST_TABLE)
+            head = file.read(_HEADER + _MAX_TABLE_BYTES)
             if len(head) < _HEADER or not head.startswith(MAGIC):
                 return False
             if begun and head[5] & _FIRST_PAGE:
@@ -46,7 +46,7 @@ def _sign(file: BinaryIO) -> str:
     damaged, place = False, 0
     while place >= 0:
         file.seek(place)
-        head = file.read(_HEADER + _LARGEST_TABLE)
+        head = file.read(_HEADER + _MAX_TABLE_BYTES)
         table = head[_HEADER : _HEADER + head[26]] if len(head) >= _HEADER else b""
         size = _HEADER + len(table) + sum(table)
         file.seek(place)

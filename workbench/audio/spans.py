@@ -14,7 +14,7 @@ from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
 from workbench.core.errors import BadInput
 
 _PAUSE_SECONDS = 0.2  # a cut goes to the middle of the quietest part of this length
-_SHORTEST_CAP = 0.1  # seconds
+_MIN_CAP_SECONDS = 0.1  # seconds
 _BLOCK = 60 * SAMPLE_RATE  # samples whose levels are computed at a time: a long recording is not copied whole
 _SILENCE = 1e-10  # mean square that counts as digital silence: -100 dB
 
@@ -107,8 +107,8 @@ def cap_spans(
     become one span, gap included, as far as the limit allows. Raises `BadInput` for a limit below 0.1 s and
     `ValueError` for spans out of order.
     """
-    if not max_seconds >= _SHORTEST_CAP:
-        raise BadInput(f"segments are capped at {max_seconds:g} s; expected at least {_SHORTEST_CAP:g} s")
+    if not max_seconds >= _MIN_CAP_SECONDS:
+        raise BadInput(f"segments are capped at {max_seconds:g} s; expected at least {_MIN_CAP_SECONDS:g} s")
     cap = int(min(max_seconds, 1e9) * SAMPLE_RATE)
     curve = None if loudness is None else _smoothed(loudness, frame_seconds)
     pieces: list[tuple[int, int]] = []

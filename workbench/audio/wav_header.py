@@ -16,7 +16,7 @@ from workbench.audio.file_view import PatchedFile
 
 _STREAMING = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # sizes that programs write when they do not know the length yet
 _UNKNOWN_64 = 1 << 62  # bytes; larger sizes of 64 bits stand for an unknown one
-_LARGEST_CHUNK = 0xFFFFFFFF  # largest size in bytes that 32 bits can state
+_MAX_CHUNK_BYTES = 0xFFFFFFFF  # largest size in bytes that 32 bits can state
 _MPEG = (0x50, 0x55)  # codings
 _SIZE_OF_HEADER = 8  # bytes: four letters and a 32-bit size
 # Names of chunks that programs write behind the sound.
@@ -63,7 +63,7 @@ class WavLayout:
     @property
     def repairable(self) -> bool:
         """Whether the header can state the true length."""
-        return self.long_sizes > 0 or self.present <= _LARGEST_CHUNK - self.data_offset
+        return self.long_sizes > 0 or self.present <= _MAX_CHUNK_BYTES - self.data_offset
 
     def note(self, seconds: float | None) -> str:
         """Returns a remark for the user: what the header states, and the `seconds` that were read, if known."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 BLOCK_VALUES = 1 << 16  # values of each array at a time, so that float64 copies stay in the processor's cache
-_SMALLEST, _LARGEST = 1e-200, 1e200  # outside these sums of squares, some squares may have under- or overflowed
+_MIN_SCALE, _MAX_SCALE = 1e-200, 1e200  # outside these sums of squares, some squares may have under- or overflowed
 _TINY = 1e-6  # smaller cosine distances lose too many digits if they are computed from the cosine
 
 
@@ -105,7 +105,7 @@ def measure(reference: np.ndarray, candidate: np.ndarray) -> Measures:
         )
     scale = 1.0
     sums = _summed(reference_table, candidate_table, scale)
-    if not all(_SMALLEST < each < _LARGEST for each in (sums.reference, sums.candidate)):
+    if not all(_MIN_SCALE < each < _MAX_SCALE for each in (sums.reference, sums.candidate)):
         scale = _scale_of(reference_table, candidate_table)
         sums = sums if scale == 1 else _summed(reference_table, candidate_table, scale)
     return _measures(sums, scale, reference, candidate)

@@ -16,12 +16,12 @@ from workbench.formats.array_headers import ArrayHeader, check_claim, read_array
 MAGIC = np.lib.format.MAGIC_PREFIX
 SUFFIX = ".npy"
 
-_LONGEST_HEADER = 70_000  # bytes before the values of an array; numpy writes little more than 65 535
+_MAX_HEADER_BYTES = 70_000  # bytes before the values of an array; numpy writes little more than 65 535
 
 
 def open_npy(content: bytes, where: str) -> Content:
     """Returns the array of an `.npy` file."""
-    file = io.BytesIO(content[:_LONGEST_HEADER])
+    file = io.BytesIO(content[:_MAX_HEADER_BYTES])
     header = read_array_header(file, where)
     start = file.tell()
     check_values(header, len(content) - start, where)
@@ -43,7 +43,7 @@ def open_npz(archive: Archive) -> Content:
 
 def _member(archive: Archive, name: str) -> StoredTensor:
     where = f"{shown(name)} in {archive.where}"
-    file = io.BytesIO(archive.read(name, _LONGEST_HEADER))
+    file = io.BytesIO(archive.read(name, _MAX_HEADER_BYTES))
     header = read_array_header(file, where)
     start = file.tell()
     check_values(header, archive.size(name) - start, where)

@@ -13,7 +13,7 @@ from workbench.formats.array_headers import TENSOR_TYPES, TensorPlace, read_tens
 TYPES: Mapping[str, str] = {**TENSOR_TYPES, "F8_E4M3": "|u1", "F8_E5M2": "|u1"}
 
 _NAMES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # types that numpy does not have
-_LONGEST_HEADER = 500_000  # bytes, for five thousand tensors; numbers with thousands of digits parse slowly
+_MAX_HEADER_BYTES = 500_000  # bytes, for five thousand tensors; numbers with thousands of digits parse slowly
 
 
 def is_safetensors(content: bytes) -> bool:
@@ -23,7 +23,7 @@ def is_safetensors(content: bytes) -> bool:
 
 def open_safetensors(content: bytes, where: str) -> Content:
     """Returns the tensors of a `.safetensors` file by name."""
-    places, _ = read_tensor_header(io.BytesIO(content), len(content), where, TYPES, _LONGEST_HEADER)
+    places, _ = read_tensor_header(io.BytesIO(content), len(content), where, TYPES, _MAX_HEADER_BYTES)
     return Content("safetensors", {name: _tensor(content, place) for name, place in places.items()})
 
 

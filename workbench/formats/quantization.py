@@ -28,7 +28,7 @@ MAX_HALF = 65504.0  # the largest number in half precision, the type of the bloc
 
 
 AUTO = "auto"
-LARGEST_AUTO_F32 = 4e9  # bytes; larger f32 files are made only on request
+MAX_AUTO_F32_BYTES = 4e9  # bytes; larger f32 files are made only on request
 
 
 class Kind(Enum):
@@ -55,7 +55,7 @@ def resolve_quantization(name: str, sizes: Mapping[str, int]) -> str:
     Raises `BadInput` for a type that is not offered.
     """
     if name == AUTO:
-        return "f32" if sizes["f32"] < LARGEST_AUTO_F32 or "f16" not in sizes else "f16"
+        return "f32" if sizes["f32"] < MAX_AUTO_F32_BYTES or "f16" not in sizes else "f16"
     return check_type(name, (AUTO, *sizes))
 
 

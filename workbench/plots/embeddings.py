@@ -24,8 +24,8 @@ _MAX_POINTS = 4000  # more points would only cover each other
 _WORD_INCHES = 0.9
 _MAX_WORDS = 16
 _GAP = 7  # dots between a token and its word
-_LONGEST_PATH = 60  # tokens; a longer path crosses itself too often to be readable
-_SHORTEST_RAMP = 0.15
+_MAX_PATH_TOKENS = 60  # tokens; a longer path crosses itself too often to be readable
+_MIN_RAMP = 0.15
 
 
 def values_figure(values: np.ndarray, width: float = WIDTH_INCHES, height: float = HEIGHT_INCHES) -> Figure:
@@ -72,7 +72,7 @@ def plane_figure(
     figure, axes = style.plain_axes(x_label, y_label, 0.42, width, height)
     drawn_rows = others[np.unique(np.linspace(0, len(others) - 1, _MAX_POINTS).astype(int))] if len(others) else others
     axes.scatter(drawn_rows[:, 0], drawn_rows[:, 1], s=4, color=style.QUIET, alpha=0.5, linewidths=0)
-    if len(tokens) <= _LONGEST_PATH:
+    if len(tokens) <= _MAX_PATH_TOKENS:
         axes.plot(tokens[:, 0], tokens[:, 1], color=style.SIGNAL, linewidth=0.5, alpha=0.5)
     order = np.arange(len(tokens))
     axes.scatter(tokens[:, 0], tokens[:, 1], s=14, c=order, cmap=TOKENS_MAP, linewidths=0, zorder=3)
@@ -97,7 +97,7 @@ def _ramp(figure: Figure, count: int, left: float) -> None:
     width, height = figure.get_size_inches()
     last = str(count - 1)
     width_left = width - left - sum(style.text_inches(word, style.SMALL_POINTS) for word in ("token 0", last)) - 0.2
-    if count < 2 or width_left < _SHORTEST_RAMP:
+    if count < 2 or width_left < _MIN_RAMP:
         return
     strip_width, text_height = min(width_left, 0.6), height - 0.1
     for word in ("token 0", last):

@@ -18,7 +18,7 @@ _TOP_INCHES = 0.42  # space for the colour scale
 # Percentiles of the values at which colours are clipped, so that one click or digital silence does not take the
 # contrast from speech.
 _QUIETEST_PERCENT, _LOUDEST_PERCENT = 2.0, 99.8
-_SMALLEST_RANGE = 2.0  # least range of log energy over all colours, so that a recording of one value has one colour
+_MIN_RANGE = 2.0  # least range of log energy over all colours, so that a recording of one value has one colour
 
 
 def filterbank_figure(
@@ -63,7 +63,7 @@ def filterbank_figure(
         interpolation="nearest",
         extent=(0.0, drawn_frames * frame_shift_seconds, 0.0, float(mels)),
         cmap=style.COLOUR_MAP,
-        norm=Normalize(low, max(high, low + _SMALLEST_RANGE)),
+        norm=Normalize(low, max(high, low + _MIN_RANGE)),
     )
     axes.set_xlim(0, seconds)
     axes.set_ylim(0, mels)

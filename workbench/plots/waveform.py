@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LABEL_INCHES = 0.28  # space above the waveform for labels
 _LABEL_GAP_INCHES = 0.08  # between two of them
-_SMALLEST_RANGE = 0.02  # of full scale; silence is drawn flat, not as noise that fills the whole height
+_MIN_RANGE = 0.02  # of full scale; silence is drawn flat, not as noise that fills the whole height
 
 
 def waveform_figure(
@@ -62,7 +62,7 @@ def waveform_figure(
 
     finite = np.concatenate([low, high])
     finite = np.abs(finite[np.isfinite(finite)])
-    peak = max(float(finite.max(initial=0.0)), _SMALLEST_RANGE)
+    peak = max(float(finite.max(initial=0.0)), _MIN_RANGE)
     axes.set_ylim(-1.08 * peak, 1.08 * peak)
     axes.locator_params(axis="y", nbins=4, symmetric=True)
     style.label(axes, y="amplitude")

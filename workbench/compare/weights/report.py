@@ -11,7 +11,7 @@ from workbench.compare.weights.tensor import WeightDifference
 from workbench.core.phrases import counted
 
 MAX_CLAUSES = 4  # differences that the sentence names
-_SMALLEST_GROUP = 3  # fewest tensors with one cause that are named together
+_MIN_GROUP = 3  # fewest tensors with one cause that are named together
 _MOVES = ("layers", "names")
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 
@@ -40,7 +40,7 @@ class WeightReport:
         """The result in one sentence."""
         if not self.differs:
             return f"{self.file} has the checkpoint's weights: {counted(self.compared, 'tensor')}, to within rounding."
-        if len(self.tensors) > self.compared / 2 and self.compared >= 2 * _SMALLEST_GROUP and not self._is_rearranged:
+        if len(self.tensors) > self.compared / 2 and self.compared >= 2 * _MIN_GROUP and not self._is_rearranged:
             return (
                 f"{self.file} has other weights than the checkpoint: {len(self.tensors)} of {self.compared} tensors "
                 "differ; it may come from another checkpoint."
@@ -80,7 +80,7 @@ def _grouped_clauses(differences: Sequence[WeightDifference]) -> list[str]:
     exchanged = set[tuple[str, ...]]()
     for cause, group in groups.items():
         reverse = (cause[0], *cause[:0:-1])
-        if len(group) >= _SMALLEST_GROUP:
+        if len(group) >= _MIN_GROUP:
             if len(groups.get(reverse, ())) == len(group) and cause != reverse and cause[0] in _MOVES:
                 exchanged.add(reverse)
                 if cause not in exchanged:

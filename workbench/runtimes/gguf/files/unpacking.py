@@ -26,7 +26,7 @@ FILES, FILE = "workbench.files", "workbench.file.{}"
 # The directory of a large language model has tens of small files with about 20 MB.
 MAX_FILES = 256
 MAX_BYTES = 256 << 20
-_LONGEST_NAME = 200
+_MAX_NAME_BYTES = 200
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def _check_name(name: str, where: str) -> None:
         or "/".join(parts) != name
         or not has_plain_parts
         or has_unsafe_letters
-        or len(name.encode()) > _LONGEST_NAME
+        or len(name.encode()) > _MAX_NAME_BYTES
     ):
         raise BadInput(
             f"{where} carries a file named {name!r:.80}; expected a relative path such as tokenizer/vocab.json"

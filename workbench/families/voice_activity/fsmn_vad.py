@@ -215,22 +215,22 @@ def find_spans(
     end_silence = max(0, options.end_silence_ms - config.speech_to_sil_time_thres)
     margin = SCHEDULED_MARGIN if scheduled else config.speech_noise_thres
     speech = _speech_frames(silence, decibels, config, margin).tolist()
-    machine = _Machine(config, end_silence, longest)
+    state_machine = _SegmentStateMachine(config, end_silence, longest)
     age, growing = 0, False
-    edges = _minutes(samples, lfr_m, len(speech)) if scheduled else [0, len(speech)]
+    edges = _minute_starts(samples, lfr_m, len(speech)) if scheduled else [0, len(speech)]
     for first, last in pairwise(edges):
         if scheduled:
-            growing = growing or machine.is_in_segment
+            growing = growing or state_machine.is_in_segment
             age += CHUNK_MS if growing else 0
             required_silence = next((silence_ms for limit, silence_ms in SCHEDULE if age <= limit), SCHEDULE_BEYOND)
-            machine.end_silence = max(required_silence - config.speech_to_sil_time_thres, 0)
-        ended_before = machine.ended_count
-        for now in range(first, last):
-            machine.step(speech[now], now, now == len(speech) - 1)
-        if machine.ended_count > ended_before:
+            state_machine.end_silence = max(required_silence - config.speech_to_sil_time_thres, 0)
+        ended_before = state_machine.ended_count
+        for frame in range(first, last):
+            state_machine.step(speech[frame], frame, frame == len(speech) - 1)
+        if state_machine.ended_count > ended_before:
             age, growing = 0, False
-    frame = config.frame_in_ms
-    return [Span(start * frame / 1000, end * frame / 1000) for start, end in machine.segments]
+    frame_ms = config.frame_in_ms
+    return [Span(start * frame_ms / 1000, end * frame_ms / 1000) for start, end in state_machine.segments]
 
 
 def frame_decibels(samples: np.ndarray) -> np.ndarray:
@@ -263,7 +263,7 @@ def _speech_frames(silence: np.ndarray, decibels: np.ndarray, config: DetectorCo
     return speech
 
 
-def _minutes(samples: int, lfr_m: int, frames: int) -> list[int]:
+def _minute_starts(samples: int, lfr_m: int, frames: int) -> list[int]:
     """Returns the frames where the original begins a new minute, as it gets a minute of audio at a time; from 0 to the
     last frame.
     """
@@ -273,7 +273,7 @@ def _minutes(samples: int, lfr_m: int, frames: int) -> list[int]:
     return [0, *(end for end in ends if end < frames), frames]
 
 
-class _Machine:
+class _SegmentStateMachine:
     """A state machine over frames, from silence to speech and back; collects segments as [first frame, end frame]."""
 
     def __init__(self, config: DetectorConfig, end_silence: int, longest: int) -> None:
@@ -300,79 +300,79 @@ class _Machine:
         self.last_frame = 0  # the last frame of the open segment
         self.silent_count = 0  # consecutive frames of silence
 
-    def step(self, speech: bool, now: int, final: bool) -> None:
-        """Makes the decision for frame `now`."""
+    def step(self, is_speech: bool, frame: int, is_last: bool) -> None:
+        """Makes the decision for the next frame, which has this number."""
         if self.ended_count and self.config.single_utterance:
             return
-        slot = now % len(self.window)
-        self.speech_count += speech - self.window[slot]
-        self.window[slot] = speech
+        slot = frame % len(self.window)
+        self.speech_count += is_speech - self.window[slot]
+        self.window[slot] = is_speech
         was_voiced = self.is_voiced
         self.is_voiced = self.speech_count > self.end_count if was_voiced else self.speech_count >= self.begin_count
         if was_voiced or self.is_voiced:
             self.silent_count = 0
             if self.is_in_segment:
-                self._continue(now, final, adds_pause=not was_voiced)
+                self._continue_segment(frame, is_last, adds_pause=not was_voiced)
             elif not was_voiced:
-                self._start(now)
+                self._start_segment(frame)
         else:
             self.silent_count += 1
             if self.is_in_segment:
-                self._pause(now, final)
+                self._pause_segment(frame, is_last)
             else:
-                self._wait(now)
+                self._stay_silent(frame)
 
-    def _start(self, now: int) -> None:
-        start = max(self.first_free, now - self.latency)
+    def _start_segment(self, frame: int) -> None:
+        start = max(self.first_free, frame - self.latency)
         self.segments.append([start, start])
         self.is_in_segment = True
-        self._take(start)
-        self._fill(start + 1, now + 1)
+        self._add_frame(start)
+        self._add_frames(start + 1, frame + 1)
 
-    def _continue(self, now: int, final: bool, adds_pause: bool) -> None:
+    def _continue_segment(self, frame: int, is_last: bool, adds_pause: bool) -> None:
         """Continues with speech, or with the frame where the window's decision changes.
 
         `adds_pause` adds the pause before it to the segment.
         """
         if adds_pause:
-            self._fill(self.last_frame + 1, now)
-        if final or self._too_long(now):
-            self._end(now)
+            self._add_frames(self.last_frame + 1, frame)
+        if is_last or self._too_long(frame):
+            self._end_segment(frame)
         else:
-            self._fill(now, now + 1)
+            self._add_frames(frame, frame + 1)
 
-    def _pause(self, now: int, final: bool) -> None:
+    def _pause_segment(self, frame: int, is_last: bool) -> None:
         if self.silent_count * self.config.frame_in_ms >= self.end_silence:
             pause_frames = self.end_silence // self.config.frame_in_ms
             if self.config.do_extend:
                 pause_frames = max(0, pause_frames - self.lookahead - 1)
-            self._end(now - pause_frames)
-        elif final or self._too_long(now):
-            self._end(now)
+            self._end_segment(frame - pause_frames)
+        elif is_last or self._too_long(frame):
+            self._end_segment(frame)
         elif self.config.do_extend and self.silent_count <= self.lookahead:
-            self._fill(now, now + 1)
+            self._add_frames(frame, frame + 1)
 
-    def _wait(self, now: int) -> None:
+    def _stay_silent(self, frame: int) -> None:
         """Stays in silence: frames that are too old for a segment to begin there become free."""
-        self.first_free = max(self.first_free, now - self.latency)
+        self.first_free = max(self.first_free, frame - self.latency)
         waited = self.silent_count * self.config.frame_in_ms
         if self.config.single_utterance and waited > self.config.max_start_silence_time:
             self.ended_count += 1
 
-    def _too_long(self, now: int) -> bool:
-        return now - self.segments[-1][0] + 1 > self.longest
+    def _too_long(self, frame: int) -> bool:
+        return frame - self.segments[-1][0] + 1 > self.longest
 
-    def _fill(self, first: int, end: int) -> None:
+    def _add_frames(self, first: int, end: int) -> None:
         for frame in range(first, end):
             self.last_frame = frame
-            self._take(frame)
+            self._add_frame(frame)
 
-    def _take(self, frame: int) -> None:
+    def _add_frame(self, frame: int) -> None:
         self.segments[-1][1] = frame + 1
         self.first_free = max(self.first_free, frame) + 1
 
-    def _end(self, frame: int) -> None:
-        self._fill(self.last_frame + 1, frame)
-        self._take(frame)
+    def _end_segment(self, frame: int) -> None:
+        self._add_frames(self.last_frame + 1, frame)
+        self._add_frame(frame)
         self.ended_count += 1
         self._reset()

@@ -85,7 +85,7 @@ def test_views_and_texts_are_returned_unchanged() -> None:
 @pytest.mark.parametrize("limit", [0, MEGABYTE])
 def test_reserved_array_is_zero_until_filled(limit: int) -> None:
     spill = Spill(limit)
-    rows = spill.room("a", (300, 256), np.float32)
+    rows = spill.allocate("a", (300, 256), np.float32)
     assert rows.shape == (300, 256) and rows.dtype == np.float32 and not rows.any() and in_a_file(rows) == (limit == 0)
     rows[100:] = 7
     release(rows)

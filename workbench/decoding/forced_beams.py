@@ -127,7 +127,7 @@ class BeamsRecorder(Recorder):
         """See `Recorder.needs`."""
         return any(row.needs(stage) for row in self._rows)
 
-    def room(self, stage: str, shape: tuple[int, ...], kind: type = np.float32) -> np.ndarray:
+    def allocate(self, stage: str, shape: tuple[int, ...], kind: type = np.float32) -> np.ndarray:
         """Returns an array of zeros [beams, ...] that the caller fills; `share` records it."""
         self._filled[stage] = np.zeros(shape, dtype=kind)
         return self._filled[stage]

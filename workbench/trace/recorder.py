@@ -89,9 +89,9 @@ class Recorder:
         """A recorder that substitutes the same stages and records none."""
         return Recorder(lambda _: False, self._given if self.isolated else None)
 
-    def room(self, stage: str, shape: tuple[int, ...], kind: type = np.float32) -> np.ndarray:
+    def allocate(self, stage: str, shape: tuple[int, ...], kind: type = np.float32) -> np.ndarray:
         """Returns an array of zeros that the caller fills piece by piece, recorded as a wanted stage."""
-        return self._spill.room(stage, shape, kind)
+        return self._spill.allocate(stage, shape, kind)
 
     def given(self, stage: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """Returns the substituted stage for a stage of this shape; None if none is substituted.

@@ -50,7 +50,7 @@ class Spill:
             byte_count += os.pwrite(file.fileno(), values[byte_count:], start + byte_count)
         self.arrays[name] = _mapped(file, start, array.shape, array.dtype, mmap.ACCESS_READ)
 
-    def room(self, name: str, shape: Sequence[int], dtype: Any) -> np.ndarray:
+    def allocate(self, name: str, shape: Sequence[int], dtype: Any) -> np.ndarray:
         """Returns an array of zeros that the caller fills and may then `release`. Raises the same errors as `put`."""
         kind = np.dtype(dtype)
         count = math.prod(shape) * kind.itemsize

@@ -273,9 +273,9 @@ class StepRecorder(Recorder):
             self._bytes.add(value.nbytes)
         return self._recorder.put(self._name(stage), value)
 
-    def room(self, stage: str, shape: tuple[int, ...], kind: type = np.float32) -> np.ndarray:
-        """See `Recorder.room`."""
-        array = self._recorder.room(self._name(stage), shape, kind)
+    def allocate(self, stage: str, shape: tuple[int, ...], kind: type = np.float32) -> np.ndarray:
+        """See `Recorder.allocate`."""
+        array = self._recorder.allocate(self._name(stage), shape, kind)
         self._bytes.add(array.nbytes)
         return array
 

@@ -91,7 +91,7 @@ def test_a_long_recording_needs_the_memory_of_one_piece_beside_the_spilled_weigh
     heads, rows = 3, 1500
     q, k = (torch.randn(1, heads, rows, 4) for _ in range(2))
     spill = Spill(limit=0)
-    into = spill.room("encoder.layers.0.attention.weights", (heads, rows, rows), np.float32)
+    into = spill.allocate("encoder.layers.0.attention.weights", (heads, rows, rows), np.float32)
     with LargestTensor() as largest, pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention_weights, "_PIECE", 100 * rows)
         write_weights(into, q, k, causal=True)

@@ -89,9 +89,9 @@ class Taps:
         if block.place is None:
             self._recorder.put(block.stage, values.reshape(block.shape))
             return
-        room = self._recorder.stages.get(block.stage)
-        if room is None:
-            room = self._recorder.room(block.stage, block.shape)
-        target = room[block.place]
+        array = self._recorder.stages.get(block.stage)
+        if array is None:
+            array = self._recorder.allocate(block.stage, block.shape)
+        target = array[block.place]
         target[...] = values[tuple(slice(size) for size in target.shape)]
-        release(room)
+        release(array)

@@ -156,7 +156,7 @@ class SpeechLmNetwork:
             context.close()
         heads = {"logits": self.heads.main, "codec.logits": self.heads.codec}
         for stage in recorded_stages:
-            room, first = recorder.room(stage, shapes[stage]), 0
+            room, first = recorder.allocate(stage, shapes[stage]), 0
             for block in heads[stage](hidden[0]):
                 room[first : first + len(block)] = block
                 first += len(block)

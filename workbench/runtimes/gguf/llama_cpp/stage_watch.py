@@ -30,7 +30,7 @@ class _WatchedStage:
     """A stage that is recorded, substituted or both."""
 
     row: tuple[int, ...]  # shape of one row; for weights, the number of heads
-    room: np.ndarray | None
+    array: np.ndarray | None
     substitute: np.ndarray | None
     paired: bool = False
     weights: bool = False
@@ -82,7 +82,7 @@ class StageWatch:
     @property
     def is_recording(self) -> bool:
         """Whether a stage is recorded."""
-        return any(each.room is not None for each in self._stages.values())
+        return any(each.array is not None for each in self._stages.values())
 
     @property
     def shows_weights(self) -> bool:
@@ -113,8 +113,8 @@ class StageWatch:
     def _move_rows(self, pointer: int, tensor: TensorStruct, watched_stage: _WatchedStage, begin: int) -> int:
         """Copies the rows of a tensor to their place in the stage, and overwrites them; returns their number."""
         count = math.prod(tensor.ne) // math.prod(watched_stage.row)
-        if watched_stage.room is not None:
-            values = watched_stage.room[begin : begin + count]
+        if watched_stage.array is not None:
+            values = watched_stage.array[begin : begin + count]
             if watched_stage.paired:
                 values[...] = split_pairs(self._read(pointer, np.empty(values.shape, dtype=np.float32)))
             else:
@@ -131,13 +131,13 @@ class StageWatch:
 
         llama.cpp computes the weights of all keys so far and of some more positions, which are 0.
         """
-        assert watched_stage.room is not None
+        assert watched_stage.array is not None
         width, count = tensor.ne[0], tensor.ne[1]
-        for head, target in enumerate(watched_stage.room):
+        for head, target in enumerate(watched_stage.array):
             values = self._read(pointer, np.empty((count, width), dtype=np.float32), head * tensor.nb[2])
             keys = min(width, target.shape[1])
             target[begin : begin + count, :keys] = values[:, :keys]
-        release(watched_stage.room)
+        release(watched_stage.array)
         return count
 
     def _read(self, pointer: int, values: np.ndarray, first: int = 0) -> np.ndarray:
@@ -159,9 +159,9 @@ def _watched_stages(
             continue
         if weights:
             check_weights(each.stage, *shape)
-        room = recorder.room(each.stage, shape) if recorded else None
+        array = recorder.allocate(each.stage, shape) if recorded else None
         for name in each.labels:
-            yield name, _WatchedStage(each.row, room, substitute, each.paired, weights)
+            yield name, _WatchedStage(each.row, array, substitute, each.paired, weights)
 
 
 def split_pairs(rows: np.ndarray) -> np.ndarray:

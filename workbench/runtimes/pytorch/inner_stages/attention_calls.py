@@ -109,7 +109,7 @@ class AttentionCalls:
             check_weights(self._weights, heads, *rows)
             kind = np.float64 if dtype == torch.float64 else np.float32
             self._arrays = [
-                each.room(self._weights, (heads, *rows), kind) if each.wanted(self._weights) else None
+                each.allocate(self._weights, (heads, *rows), kind) if each.wanted(self._weights) else None
                 for each in self._recorder.rows
             ]
         starts = self._first

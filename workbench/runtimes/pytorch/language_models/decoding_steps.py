@@ -92,7 +92,7 @@ class _RecorderWithoutKeys(Recorder):
 
     def __init__(self, recorder: Recorder):
         self._recorder, self.isolated = recorder, recorder.isolated
-        self.put, self.room, self.given = recorder.put, recorder.room, recorder.given  # type: ignore[method-assign]
+        self.put, self.allocate, self.given = recorder.put, recorder.allocate, recorder.given  # type: ignore[method-assign]
 
     @property
     def rows(self) -> tuple[Recorder, ...]:

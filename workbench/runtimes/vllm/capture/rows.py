@@ -133,7 +133,7 @@ class Capture:
         if array is None:
             stepped = step_and_stage(stage)[0] is not None
             count = len(rows) if stepped else len(self._stored)
-            array = self._spill.room(stage, (count, *rows.shape[1:]), np.float32)
+            array = self._spill.allocate(stage, (count, *rows.shape[1:]), np.float32)
             if stepped:
                 self._bytes.add(array.nbytes)
         array[position : position + len(rows)] = rows
@@ -270,7 +270,7 @@ def read_capture(call: Call, number: int) -> dict[str, np.ndarray]:
         raise Unavailable(answer["problem"])
     spill = Spill()
     for stage, dtype, shape in answer["stages"]:
-        array = spill.room(stage, shape, dtype)
+        array = spill.allocate(stage, shape, dtype)
         place = array.reshape(-1).view(np.uint8)
         for start in range(0, array.nbytes, PIECE_BYTES):
             piece = call("workbench_take_piece", number, stage, start, PIECE_BYTES)

@@ -70,18 +70,18 @@ def test_only_requested_stages_are_captured_with_the_same_values(
     full_trace = session.trace(source, **options)
     stages = [stage for stage in full_trace if stage.startswith(NETWORK)]
     recorded = list[str]()
-    put, room = Recorder.put, Recorder.room
+    put, allocate = Recorder.put, Recorder.allocate
 
     def record_put(self: Recorder, stage: str, value: np.ndarray) -> np.ndarray:
         recorded.append(stage)
         return put(self, stage, value)
 
-    def record_room(self: Recorder, stage: str, shape: tuple[int, ...]) -> np.ndarray:
+    def record_allocation(self: Recorder, stage: str, shape: tuple[int, ...]) -> np.ndarray:
         recorded.append(stage)
-        return room(self, stage, shape)
+        return allocate(self, stage, shape)
 
     monkeypatch.setattr(Recorder, "put", record_put)
-    monkeypatch.setattr(Recorder, "room", record_room)
+    monkeypatch.setattr(Recorder, "allocate", record_allocation)
     for pattern in {stages[0], stages[len(stages) // 2], stages[-1]}:
         recorded.clear()
         trace = session.trace(source, pattern, **options)
@@ -121,7 +121,7 @@ def test_error_while_capturing_is_raised_and_leaves_no_file(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(Spill, "put", fail)
-        patch.setattr(Spill, "room", fail)
+        patch.setattr(Spill, "allocate", fail)
         with pytest.raises(ZeroDivisionError, match=f"^at {last}$"):
             session.trace(source, last, out=tmp_path / "t.safetensors", **options)
     assert not list(tmp_path.iterdir())

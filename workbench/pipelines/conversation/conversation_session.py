@@ -225,9 +225,9 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         partial_answer = AnswerSoFar(self.model, self.runtime)
         answer = last_answer(self._answered(steps, prompt, plan, partial_answer, WorkClock(), positions))
         if any(map(requested, PASSES.values())):
-            room = self.network.context - 1 - prompt.rows
+            free_positions = self.network.context - 1 - prompt.rows
             pass_recorder = Recorder(lambda stage: stage in PASSES and requested(PASSES[stage]))
-            self.network.trace([*parts, np.array([step.ids for step in positions[:room]])], pass_recorder)
+            self.network.trace([*parts, np.array([step.ids for step in positions[:free_positions]])], pass_recorder)
             for stage, array in pass_recorder.stages.items():
                 recorder.put(PASSES[stage], array[prompt.rows :])
         for stage, array in stages_of([step.evidence for step in positions if step.evidence is not None]).items():

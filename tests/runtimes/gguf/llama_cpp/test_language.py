@@ -284,7 +284,7 @@ def test_beam_search_yields_every_step_and_can_be_closed_early(language: Languag
 def test_beam_search_beyond_its_context_room_equals_transformers(
     language: LanguageModel, network: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ROOM", 1)
+    monkeypatch.setattr(module, "RESERVED_TOKENS", 1)
     monkeypatch.setattr(language, "_idle", None)
     ids = last_rows(language, [PROMPT * 30], Decoding((), max_new_tokens=40, beam_size=4, length_penalty=1.0))
     assert ids == [reference(network, PROMPT * 30, max_new_tokens=40, num_beams=4)]
@@ -296,7 +296,7 @@ def test_beam_search_beyond_its_context_room_equals_transformers(
 def test_context_grows_and_retains_its_contents(
     language: LanguageModel, network: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ROOM", 1)
+    monkeypatch.setattr(module, "RESERVED_TOKENS", 1)
     monkeypatch.setattr(language, "_idle", None)
     sizes: list[int] = []
     grow = module.Context.grow

@@ -16,7 +16,7 @@ from workbench.runtimes.gguf.llama_cpp import language as module
 
 
 def test_close_frees_the_memory_of_weights_and_kv_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROOM", 4000)
+    monkeypatch.setattr(module, "RESERVED_TOKENS", 4000)
     tiny_halves(tmp_path / "it.gguf", num_key_value_heads=4, head_dim=128, max_position_embeddings=4096)
     process = psutil.Process()
 

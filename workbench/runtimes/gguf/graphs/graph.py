@@ -102,14 +102,14 @@ class Graph(Shapes):
 
     def _run_graph(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         library, backend = self._library, self._lane.backend
-        graph = library.new_graph_custom(self._context, self._room, False)
+        graph = library.new_graph_custom(self._context, self._max_tensors, False)
         for tensor in outputs.values():
             library.set_output(tensor.pointer)
         for tensor in (*self.taps.tensors(), *outputs.values()):
             library.build_forward_expand(graph, tensor.pointer)
         if self.taps.blocks:
             inputs = {tensor.pointer: array for tensor, array in self._inputs}
-            with TensorCapture(library, backend, 2 * self._room) as capture:
+            with TensorCapture(library, backend, 2 * self._max_tensors) as capture:
                 self._fill_inputs(capture.allocate(graph))
                 self._check_status(capture.compute(graph, *self.taps.watch(inputs, self._read)))
                 return {name: self._read(tensor) for name, tensor in outputs.items()}
@@ -261,9 +261,9 @@ class Graph(Shapes):
 
         def share(result: np.ndarray, number: int, threads: int) -> None:
             q, k, v = arrays()
-            room = long_attention.room_for_scores(frames, len(k))
+            score_buffer = long_attention.score_buffer(frames, len(k))
             for head, rows in tasks[number::threads]:
-                long_attention.attend(q, k, v, result, heads, head, rows, room)
+                long_attention.attend(q, k, v, result, heads, head, rows, score_buffer)
 
         return self._tensor(self._numpy.add(inputs, (frames, width), share), (frames, width))
 

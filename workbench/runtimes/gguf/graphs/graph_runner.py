@@ -50,7 +50,7 @@ class GraphRunner:
         Raises `BadInput` after `close`.
         """
         self._check_open()
-        return self._with_room(recorder, lambda graph: graph.compute(build(graph)))
+        return self._with_enough_nodes(recorder, lambda graph: graph.compute(build(graph)))
 
     @property
     def lane(self) -> Lane:
@@ -79,9 +79,9 @@ class GraphRunner:
 
     def check(self, build: Callable[[Graph], Outputs]) -> None:
         """Builds the graph without computing it; raises `BadInput` for missing or misshapen weights."""
-        self._with_room(None, build)
+        self._with_enough_nodes(None, build)
 
-    def _with_room(self, recorder: Recorder | None, use: Callable[[Graph], Result]) -> Result:
+    def _with_enough_nodes(self, recorder: Recorder | None, use: Callable[[Graph], Result]) -> Result:
         """Calls `use` with a graph and returns its result; if the graph is full, tries again with twice the room."""
         while True:
             with Graph(self.lane, self.weights, self._nodes, recorder) as graph:

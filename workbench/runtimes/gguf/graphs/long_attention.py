@@ -20,7 +20,7 @@ def tasks(frames: int, heads: int) -> list[tuple[int, slice]]:
     return [(head, rows) for head in range(heads) for rows in blocks(frames, MAX_QUERIES)]
 
 
-def room_for_scores(frames: int, keys: int) -> np.ndarray:
+def score_buffer(frames: int, keys: int) -> np.ndarray:
     """Returns the memory in which a thread computes the scores of its tasks: [queries, S].
 
     The tasks share it, because the system clears new memory for each array of this size.
@@ -36,7 +36,7 @@ def attend(
     heads: int,
     head: int,
     rows: slice,
-    room: np.ndarray,
+    buffer: np.ndarray,
 ) -> None:
     """Computes scaled dot-product attention of one task: some queries of one head.
 
@@ -45,12 +45,12 @@ def attend(
         k: keys [S, D].
         v: values [S, D].
         result: the place for the context [T, D].
-        room: see `room_for_scores`.
+        buffer: see `score_buffer`.
     """
     width = q.shape[1] // heads
     part = slice(head * width, (head + 1) * width)
     queries = q[rows, part] * np.float32(1.0 / math.sqrt(width))
-    scores = np.matmul(queries, k[:, part].T, out=room[: len(queries)])
+    scores = np.matmul(queries, k[:, part].T, out=buffer[: len(queries)])
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
     context = np.matmul(scores, v[:, part], out=result[rows, part])

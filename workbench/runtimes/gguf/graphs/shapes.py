@@ -20,13 +20,13 @@ class Shapes:
     """The tensors of one ggml context.
 
     Args:
-        room: the most tensors that the context holds.
+        max_tensors: the most tensors that the context holds.
     """
 
-    def __init__(self, library: Library, room: int):
-        self._library, self._room, self._count = library, room, 0
+    def __init__(self, library: Library, max_tensors: int):
+        self._library, self._max_tensors, self._count = library, max_tensors, 0
         # Each tensor counts twice, as some operations create a second one.
-        size = 2 * room * library.tensor_overhead() + library.graph_overhead_custom(room, False)
+        size = 2 * max_tensors * library.tensor_overhead() + library.graph_overhead_custom(max_tensors, False)
         self._context = library.init(InitParams(size, None, True))
 
     def __enter__(self) -> Self:
@@ -37,7 +37,7 @@ class Shapes:
 
     def _tensor(self, pointer: int, shape: tuple[int, ...]) -> Tensor:
         self._count += 1
-        if self._count >= self._room:
+        if self._count >= self._max_tensors:
             raise GraphFull
         return Tensor(pointer, shape)
 

@@ -35,7 +35,7 @@ from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder
 from workbench.trace.steps import ForcedDecoding
 
-ROOM = 512  # new tokens that a context has room for at first; it grows for more
+RESERVED_TOKENS = 512  # new tokens that a context has positions for at first; it grows for more
 
 
 class LanguageModel:
@@ -144,13 +144,13 @@ class LanguageModel:
         choose = TokenSampler(decoding) if forced is None else ForcedTokens(forced)
         alive = np.arange(batch)
         generated = np.empty((batch, 0), dtype=np.int64)
-        room = int((lengths + np.minimum(limits, ROOM)).sum())
+        capacity = int((lengths + np.minimum(limits, RESERVED_TOKENS)).sum())
         steps_watch = None if forced is None else StepsWatch(forced, self.file, self._settings["kv_cache"])
         longest = int(lengths.max())
         context = (
-            self._context(room, batch, longest)
+            self._context(capacity, batch, longest)
             if steps_watch is None
-            else self._watched_context(room, longest, steps_watch)
+            else self._watched_context(capacity, longest, steps_watch)
         )
         try:
             logits = np.empty((batch, self.config.vocabulary), dtype=np.float32)
@@ -218,8 +218,8 @@ class LanguageModel:
         beams = decoding.beam_size
         limits = np.minimum(np.broadcast_to(decoding.max_new_tokens, len(lengths)), self.config.context - lengths + 1)
         hypotheses: list[list[int]] = [[] for _ in lengths]
-        room = int((lengths + beams * np.minimum(limits, ROOM)).max())
-        context = self._context(room, 2 * beams, int(lengths.max()))
+        positions = int((lengths + beams * np.minimum(limits, RESERVED_TOKENS)).max())
+        context = self._context(positions, 2 * beams, int(lengths.max()))
         try:
             for row, limit in enumerate(limits.tolist()):
                 search = BeamSearch(decoding, limit)
@@ -240,7 +240,7 @@ class LanguageModel:
         [length] = self._check_prompt(prompt).tolist()
         limit = int(np.minimum(np.broadcast_to(decoding.max_new_tokens, 1), self.config.context - length + 1)[0])
         beams = decoding.beam_size
-        context = self._context(length + beams * min(limit, ROOM), 2 * beams, length)
+        context = self._context(length + beams * min(limit, RESERVED_TOKENS), 2 * beams, length)
         try:
             return ancestry_of(context, prompt.embeddings[0][prompt.attention_mask[0]], decoding, limit)
         finally:
@@ -250,8 +250,8 @@ class LanguageModel:
         """See `workbench.pipelines.text.language.SearchesBeams.follow_beams`."""
         rows = self._prompt_rows(prompt, forced, forced.passes)
         steps_watch = StepsWatch(forced, self.file, self._settings["kv_cache"])
-        room = len(rows) + forced.beams * min(forced.passes, ROOM)
-        context = self._watched_context(room, len(rows), steps_watch, 2 * forced.beams)
+        positions = len(rows) + forced.beams * min(forced.passes, RESERVED_TOKENS)
+        context = self._watched_context(positions, len(rows), steps_watch, 2 * forced.beams)
         try:
             for _ in search_passes(context, rows, forced.beams, forced.choose, steps_watch):
                 pass
@@ -279,8 +279,8 @@ class LanguageModel:
             return context
         if context is not None:
             context.close()
-        room = max(positions // 4, STEP)  # few different sizes, so that contexts are reused
-        positions, longest = (-(-count // room) * room for count in (positions, longest))
+        step = max(positions // 4, STEP)  # few different sizes, so that contexts are reused
+        positions, longest = (-(-count // step) * step for count in (positions, longest))
         return Context(self.model, positions, sequences, longest=longest, **self._settings)
 
     def _give_back(self, context: Context) -> None:

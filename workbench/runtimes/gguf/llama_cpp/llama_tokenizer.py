@@ -81,13 +81,13 @@ class LlamaTokenizer(LanguageTokenizer):
         check_characters(text, "the text for the model")
         data = text.encode("utf-8")
         functions, vocabulary = self._functions, self.model.vocabulary
-        room = len(data) + 8
+        size = len(data) + 8
         while True:
-            ids = (ctypes.c_int32 * room)()
-            count = functions.llama_tokenize(vocabulary, data, len(data), ids, room, begin, special)
+            ids = (ctypes.c_int32 * size)()
+            count = functions.llama_tokenize(vocabulary, data, len(data), ids, size, begin, special)
             if count >= 0:
                 return ids[:count]
-            room = -count
+            size = -count
 
     def _normalise(self, text: str) -> str:
         if not self._normalises or text.isascii():
@@ -106,26 +106,26 @@ class LlamaTokenizer(LanguageTokenizer):
     def _bytes(self, number: int, special: bool) -> bytes:
         if number < len(self._kinds) and self._kinds[number] == UNUSED:
             return b""  # a spare row without a name
-        room = 64
+        size = 64
         while True:
-            buffer = (ctypes.c_char * room)()
-            count = self._functions.llama_token_to_piece(self.model.vocabulary, number, buffer, room, 0, special)
+            buffer = (ctypes.c_char * size)()
+            count = self._functions.llama_token_to_piece(self.model.vocabulary, number, buffer, size, 0, special)
             if count >= 0:
                 return buffer.raw[:count]
-            room = -count
+            size = -count
 
     def _detokenise(self, ids: Sequence[int], special: bool) -> str:
         """Returns the text as llama.cpp joins SentencePiece's pieces, which is more than concatenation."""
         id_array = (ctypes.c_int32 * len(ids))(*ids)
-        room = 16 * len(ids) + 16
+        size = 16 * len(ids) + 16
         while True:
-            buffer = (ctypes.c_char * room)()
+            buffer = (ctypes.c_char * size)()
             count = self._functions.llama_detokenize(
-                self.model.vocabulary, id_array, len(ids), buffer, room, not special, special
+                self.model.vocabulary, id_array, len(ids), buffer, size, not special, special
             )
             if count >= 0:
                 return buffer.raw[:count].decode("utf-8", "replace")
-            room = -count
+            size = -count
 
     @property
     def has_chat_template(self) -> bool:

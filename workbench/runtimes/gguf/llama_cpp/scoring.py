@@ -17,7 +17,7 @@ from workbench.decoding.prefix_scores import PrefixScorer
 from workbench.runtimes.gguf.llama_cpp.context import PASS, STEP, Context
 from workbench.runtimes.gguf.llama_cpp.llama import LlamaModel
 
-ROOM = 1024  # positions whose keys and values are remembered
+CAPACITY = 1024  # positions whose keys and values are remembered
 SEQUENCES = 64
 LOGITS = 1 << 23  # values of logits in one pass: 32 MiB
 
@@ -29,8 +29,8 @@ class SequenceScorer(PrefixScorer):
         settings: `threads` and `kv_cache` of a `Context`.
     """
 
-    def __init__(self, model: LlamaModel, vocabulary: int, settings: Mapping[str, Any], room: int = ROOM):
-        super().__init__(room, SEQUENCES)
+    def __init__(self, model: LlamaModel, vocabulary: int, settings: Mapping[str, Any], capacity: int = CAPACITY):
+        super().__init__(capacity, SEQUENCES)
         self._model = model
         self._settings = settings
         self._max_nodes = max(SEQUENCES, min(PASS, LOGITS // vocabulary))  # tokens in one pass
@@ -137,7 +137,7 @@ class SequenceScorer(PrefixScorer):
                     tree.logprobs[child] = value
 
     def _context_for(self, positions: int) -> Context:
-        """Returns the context; makes a larger one if nothing is remembered and the positions need more room."""
+        """Returns the context; makes a larger one if nothing is remembered and the positions need more capacity."""
         context = self._context
         if context is not None and context.positions >= self._used_positions + positions:
             return context

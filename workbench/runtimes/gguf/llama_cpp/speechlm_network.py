@@ -29,7 +29,7 @@ from workbench.speech.network import NeededLogits, Scores
 from workbench.speech.prompt import embedded
 from workbench.trace.recorder import Recorder
 
-ROOM = 512  # positions that a context has room for beyond its prompt; it grows for more
+RESERVED_POSITIONS = 512  # that a context has beyond its prompt at first; it grows for more
 BRANCHES = 2  # sequences: the model's own, then the null branch
 
 
@@ -156,9 +156,9 @@ class SpeechLmNetwork:
             context.close()
         heads = {"logits": self.heads.main, "codec.logits": self.heads.codec}
         for stage in recorded_stages:
-            room, first = recorder.allocate(stage, shapes[stage]), 0
+            array, first = recorder.allocate(stage, shapes[stage]), 0
             for block in heads[stage](hidden[0]):
-                room[first : first + len(block)] = block
+                array[first : first + len(block)] = block
                 first += len(block)
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class SpeechLmState:
     def __init__(self, network: SpeechLmNetwork, prompt: np.ndarray):
         self._network = network
         self._waiting: np.ndarray | None = prompt  # computed together with the first rows
-        self._context = network.take_context(len(prompt) + ROOM)
+        self._context = network.take_context(len(prompt) + RESERVED_POSITIONS)
         self._branches = 1
         self._length, self._computed = len(prompt), 0
         weakref.finalize(self, network.give_back, self._context)

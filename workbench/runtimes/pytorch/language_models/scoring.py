@@ -17,7 +17,7 @@ from workbench.decoding.prefix_scores import PrefixScorer
 from workbench.runtimes.pytorch.language_models.growing_cache import GrowingLayer
 from workbench.runtimes.pytorch.numerics.arithmetic import keeping_float64
 
-ROOM = 2048  # positions whose keys and values are remembered
+CAPACITY = 2048  # positions whose keys and values are remembered
 MAX_ROWS = 1 << 12
 LOGITS = 1 << 24  # values of logits at a time: 64 MiB in float32
 
@@ -25,8 +25,8 @@ LOGITS = 1 << 24  # values of logits at a time: 64 MiB in float32
 class TreeScorer(PrefixScorer):
     """Scores rows with a network whose layers all attend to the whole of a row."""
 
-    def __init__(self, network: Any, room: int = ROOM):
-        super().__init__(room, MAX_ROWS)
+    def __init__(self, network: Any, capacity: int = CAPACITY):
+        super().__init__(capacity, MAX_ROWS)
         self._network = network
         self._device = network.get_input_embeddings().weight.device
         self.forget()

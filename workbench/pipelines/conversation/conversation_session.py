@@ -59,7 +59,7 @@ CHOICES = tuple(
 )  # see `workbench.speech.evidence`
 PASSES = {"llm.embeddings": "answer.embeddings", "llm.norm": "answer.norm"}
 """Stages of a pass over prompt and answer, and the stage names of the rows that belong to the answer."""
-OF_THE_ANSWER = (*PASSES.values(), *CHOICES, "codec.rows", *CODEC, "tokens", "text")
+ANSWER_STAGES = (*PASSES.values(), *CHOICES, "codec.rows", *CODEC, "tokens", "text")
 
 Steps = Callable[..., Generator[Step, None, str]]
 
@@ -120,11 +120,11 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
             prompt = self._prompt(check_messages(messages))
         yield AnswerStart(settings, prompt.rows, asdict(network.layout), self.load_seconds, notes=prompt.notes)
         with clock:
-            parts = [self._embedded(part) for part in prompt.parts]
+            parts = [self._embed(part) for part in prompt.parts]
         steps = self._steps(network, parts, plan, model_options.probabilities)
-        yield from self._answered(steps, prompt, plan, partial_answer, clock)
+        yield from self._generate_answer(steps, prompt, plan, partial_answer, clock)
 
-    def _answered(
+    def _generate_answer(
         self,
         steps: Generator[Step, None, str],
         prompt: _Prompt,
@@ -141,7 +141,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
                 its rows only where a stage of the codec is requested.
         """
         network = self.network
-        writing = _AnswerStream(self.checkpoint, self._codec, network, has_samples=positions is None)
+        answer_stream = _AnswerStream(self.checkpoint, self._codec, network, has_samples=positions is None)
         probabilities: list[np.ndarray] = []
         finish = ""
         try:
@@ -149,13 +149,13 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
                 with clock:
                     try:
                         step = next(steps)
-                        events = writing.events(step)
+                        events = answer_stream.events(step)
                         if step.probabilities is not None:
                             probabilities.append(step.probabilities)
                         if positions is not None:
                             positions.append(step)
                     except StopIteration as done:
-                        finish, events = done.value, writing.rest()
+                        finish, events = done.value, answer_stream.rest()
                     for event in events:
                         partial_answer.add(event)
                 yield from events
@@ -169,7 +169,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
             memory_bytes=peak_resident_bytes(),
             probabilities=np.array(probabilities) if probabilities else None,
             layout=asdict(network.layout),
-            notes=(*prompt.notes, *_missing(plan, answer)),
+            notes=(*prompt.notes, *_missing_audio_notes(plan, answer)),
         )
 
     def trace(
@@ -201,16 +201,18 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         prompt = self._prompt(check_messages(source))
         substituted = substituted_stages(given, prompt.digest)
         recorder = Recorder(requested_stages, substituted)
-        recorded = max((n for n, part in enumerate(prompt.parts) if isinstance(part, Recording)), default=-1)
+        last_recording = max((n for n, part in enumerate(prompt.parts) if isinstance(part, Recording)), default=-1)
         if starts_after_audio(requested_stages, substituted):
-            parts = [self._stand_in(part) for part in prompt.parts]
+            parts = [self._padding_for(part) for part in prompt.parts]
         else:
-            parts = [self._embedded(part, recorder if n == recorded else None) for n, part in enumerate(prompt.parts)]
+            parts = [
+                self._embed(part, recorder if n == last_recording else None) for n, part in enumerate(prompt.parts)
+            ]
         network.trace(parts, recorder)
         meta: dict[str, Any] = {"input_digest": prompt.digest, "layout": asdict(network.layout)}
         if substituted is not None:
             self._decode_given(substituted, recorder)
-        elif any(map(requested_stages, OF_THE_ANSWER)):
+        elif any(map(requested_stages, ANSWER_STAGES)):
             meta["answer"] = _settings(model_options, plan)
             with contextlib.suppress(NotFinite):  # then there is no answer, and the stages of the prompt show why
                 self._record_answer(parts, prompt, plan, recorder)
@@ -223,7 +225,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         positions: list[Step] = []
         steps = self._steps(self.network, parts, plan, evidence=any(map(requested, CHOICES)))
         partial_answer = AnswerSoFar(self.model, self.runtime)
-        answer = last_answer(self._answered(steps, prompt, plan, partial_answer, WorkClock(), positions))
+        answer = last_answer(self._generate_answer(steps, prompt, plan, partial_answer, WorkClock(), positions))
         if any(map(requested, PASSES.values())):
             free_positions = self.network.context - 1 - prompt.rows
             pass_recorder = Recorder(lambda stage: stage in PASSES and requested(PASSES[stage]))
@@ -261,7 +263,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         self._network = self._codec = None
         close(network, codec)
 
-    def _embedded(self, part: PromptPart, recorder: Recorder | None = None) -> Any:
+    def _embed(self, part: PromptPart, recorder: Recorder | None = None) -> Any:
         """Returns a part of a prompt as the network takes it; raises `BadInput` for a recording that it cannot hear."""
         if not isinstance(part, Recording):
             return part
@@ -270,7 +272,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         except BadInput as error:
             raise BadInput(f"{part.where}: {error}") from error
 
-    def _stand_in(self, part: PromptPart) -> np.ndarray:
+    def _padding_for(self, part: PromptPart) -> np.ndarray:
         """Returns a part of a prompt with rows of padding in place of a recording, which is not computed."""
         layout = self.network.layout
         return np.full((part.rows, layout.streams), layout.pad) if isinstance(part, Recording) else part
@@ -288,7 +290,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
                     turn = Turn(message.role, text=part.text, where=where)
                     digest.update(part.text.encode("utf-8", "surrogatepass"))
                 else:
-                    turn = self._spoken(part, message.role, number, place, notes)
+                    turn = self._audio_turn(part, message.role, number, place, notes)
                     sound: Any = turn.samples if turn.rows is None else turn.rows
                     digest.update(np.ascontiguousarray(sound).tobytes())
                 turns.append(turn)
@@ -305,7 +307,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
             notes = [*self._audio_notes, *notes]
         return _Prompt(parts, digest.hexdigest()[:16], tuple(notes))
 
-    def _spoken(self, part: AudioPart, role: str, number: int, place: int, notes: list[str]) -> Turn:
+    def _audio_turn(self, part: AudioPart, role: str, number: int, place: int, notes: list[str]) -> Turn:
         where = where_of(number, place)
         if part.streams is not None:
             return Turn(role, rows=part.streams, where=where)
@@ -377,7 +379,7 @@ def _samples(chunk: np.ndarray | None) -> np.ndarray:
     return np.empty(0, np.float32) if chunk is None else chunk
 
 
-def _missing(plan: AnswerPlan, answer: Answer) -> Iterator[str]:
+def _missing_audio_notes(plan: AnswerPlan, answer: Answer) -> Iterator[str]:
     """Yields a note if audio was asked for and there is none."""
     if plan.modalities in ("audio", "text_audio") and answer.audio is None:
         rows = 0 if answer.streams is None else len(answer.streams)

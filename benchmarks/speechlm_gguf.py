@@ -110,7 +110,7 @@ def answers(network: Any, model: SpeechLmModel, texts: Sequence[str], cfg: float
     plan = AnswerPlan("text_audio", text_temperature=0.0, audio_temperature=0.0, cfg=cfg, max_audio_rows=400)
     layout, rows = model.layout, []
     for text in texts:
-        ids = [layout.bos, layout.user, layout.text, *model.tokenizer.ids(text), layout.eos, layout.assistant]
+        ids = [layout.bos, layout.user, layout.text, *model.tokenizer.encode(text), layout.eos, layout.assistant]
         prompt = np.array([layout.row(number) for number in ids])
         steps = list(answer_steps(network, [prompt], plan))
         rows.append(np.array([step.ids for step in steps if step.phase is not Phase.MARKER]))

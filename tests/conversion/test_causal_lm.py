@@ -70,8 +70,8 @@ def test_llama_cpp_logits_and_tokens_equal_those_of_transformers(case: str, tmp_
     try:
         np.testing.assert_allclose(llama_logits(model), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
         tokenizer = LanguageTokenizer.read(directory)
-        assert model.tokenize(TEXT.encode(), add_bos=False, special=True) == tokenizer.ids(TEXT)
-        assert model.tokenize(TEXT.encode(), add_bos=True, special=True) == tokenizer.ids(TEXT)
+        assert model.tokenize(TEXT.encode(), add_bos=False, special=True) == tokenizer.encode(TEXT)
+        assert model.tokenize(TEXT.encode(), add_bos=True, special=True) == tokenizer.encode(TEXT)
         assert model.token_eos() == tokenizer.special_ids["eos"]
         assert model.n_vocab() == 512
     finally:
@@ -92,7 +92,7 @@ def test_llama_cpp_adds_the_bos_token_if_the_tokenizer_does(tmp_path: Path) -> N
     }
     change_json(directory / "tokenizer.json", post_processor=processor)
     change_json(directory / "tokenizer_config.json", bos_token=bos["id"], tokenizer_class="PreTrainedTokenizerFast")
-    expected = LanguageTokenizer.read(directory).ids("ab", begin=True)
+    expected = LanguageTokenizer.read(directory).encode("ab", begin=True)
     assert expected[0] == 457
     converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
     model = loaded(tmp_path / "it.gguf")

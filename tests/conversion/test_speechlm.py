@@ -46,7 +46,7 @@ def test_gguf_file_gives_the_same_configuration_and_tokenizer_as_the_checkpoint(
     assert from_gguf.codec and model.codec
     assert replace(from_gguf.codec, directory=None, where="") == replace(model.codec, directory=None, where="")
     text = "say three seven one, <|eos|>!"
-    assert from_gguf.tokenizer.ids(text) == model.tokenizer.ids(text)
+    assert from_gguf.tokenizer.encode(text) == model.tokenizer.encode(text)
     assert (
         from_gguf.weights == (file.path,)
         and file.architecture == "speechlm"
@@ -71,7 +71,7 @@ def test_output_heads_equal_rows_of_the_output_matrix(
 def test_tokenizer_from_vocab_and_merges_files_gives_the_same_ids(tmp_path: Path) -> None:
     tiny = tiny_espnet_release(tmp_path / "it")
     folder, text = tiny.directory / "Qwen3-tiny-Base", "say three seven one: it's 371, <|im_end|>  so!\n"
-    expected = read_speechlm(tiny.directory).tokenizer.ids(text)
+    expected = read_speechlm(tiny.directory).tokenizer.encode(text)
     content = json.loads((folder / "tokenizer.json").read_text())
     write_json(folder / "vocab.json", content["model"]["vocab"])
     merges = [each if isinstance(each, str) else " ".join(each) for each in content["model"]["merges"]]
@@ -80,8 +80,8 @@ def test_tokenizer_from_vocab_and_merges_files_gives_the_same_ids(tmp_path: Path
     two = read_speechlm(tiny.directory).tokenizer
     with unpacked(read_gguf(speechlm_file(tiny.directory))) as directory:
         from_gguf = read_speechlm(directory, weights=tiny.directory).tokenizer
-    assert expected == two.ids(text) == from_gguf.ids(text)
-    assert from_gguf.text(expected) == two.text(expected)
+    assert expected == two.encode(text) == from_gguf.encode(text)
+    assert from_gguf.decode(expected) == two.decode(expected)
 
 
 def test_output_heads_of_tied_embeddings_equal_embedding_rows(tmp_path: Path) -> None:

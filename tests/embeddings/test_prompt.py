@@ -164,8 +164,8 @@ def test_placeholders_in_a_text_and_in_several_messages_are_replaced(model: Caus
     placeholder = model.tokenizer.id_of(P)
     text = token_prompt(model, f"one {P} two {P}{P}", PLAIN, [rows(2), rows(1), rows(3)])
     assert text.ids.count(placeholder) == 6 and text.placeholder == placeholder  # type: ignore[arg-type]
-    prefix = model.tokenizer.ids("one ")
-    assert text.ids[: len(prefix) + 3] == [*prefix, placeholder, placeholder, model.tokenizer.ids(" two ")[0]]
+    prefix = model.tokenizer.encode("one ")
+    assert text.ids[: len(prefix) + 3] == [*prefix, placeholder, placeholder, model.tokenizer.encode(" two ")[0]]
     messages = [
         {"role": "system", "content": f"Hear {P}."},
         {"role": "user", "content": "And?"},
@@ -176,7 +176,7 @@ def test_placeholders_in_a_text_and_in_several_messages_are_replaced(model: Caus
     prompt = token_prompt(model, messages, CausalLmOptions(max_new_tokens=8), embeddings)
     np.testing.assert_array_equal(prompt.rows, np.concatenate([embedding.values for embedding in embeddings]))
     assert int(prompt.is_embedding.sum()) == 7
-    assert model.tokenizer.text(prompt.ids, special=True).count(P) == 7
+    assert model.tokenizer.decode(prompt.ids, special=True).count(P) == 7
 
 
 def test_prompt_with_wrong_count_width_or_length_of_embeddings_is_refused(model: CausalLmModel) -> None:
@@ -184,7 +184,7 @@ def test_prompt_with_wrong_count_width_or_length_of_embeddings_is_refused(model:
         token_prompt(model, f"a {P}", PLAIN)
     with pytest.raises(BadInput, match=r"e2 is 31 wide, its shape is .*; it expects vectors of 32"):
         token_prompt(model, f"a {P}", PLAIN, [rows(2, hidden=31)])
-    longest = CONTEXT - PLAIN.max_new_tokens - len(model.tokenizer.ids("a "))
+    longest = CONTEXT - PLAIN.max_new_tokens - len(model.tokenizer.encode("a "))
     assert len(token_prompt(model, f"a {P}", PLAIN, [rows(longest)]).ids) == CONTEXT - PLAIN.max_new_tokens
     with pytest.raises(
         BadInput, match=rf"{longest + 1} tokens long; the context of it has room for {longest} beside the text"
@@ -232,7 +232,7 @@ def test_placeholder_dropped_by_the_chat_template_is_refused(directory: Path, tm
 
 def test_text_embeddings_of_the_model_give_the_same_output_as_the_text(session: Session) -> None:
     language = session.writer.language  # type: ignore[attr-defined]
-    ids = session.writer.model.tokenizer.ids("three four")  # type: ignore[attr-defined]
+    ids = session.writer.model.tokenizer.encode("three four")  # type: ignore[attr-defined]
     embeddings = language.embed(np.array([ids]))[0].numpy()
     plain = session.trace("say three four now", chat=False, max_new_tokens=6)
     substituted = session.trace(f"say {P} now", chat=False, max_new_tokens=6, embeddings=[embeddings])

@@ -68,11 +68,11 @@ class FakeTokenizer:
     def __init__(self, layout: SpeechLayout = LAYOUT):
         self.layout = layout
 
-    def ids(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         room = self.layout.text_end - self.layout.text_first
         return [self.layout.text_first + byte % room for byte in text.encode()]
 
-    def text(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[int]) -> str:
         return "".join(chr(ord("a") + number - self.layout.text_first) for number in ids)
 
 

@@ -248,7 +248,7 @@ def _tokenizer_values(
         "eos": special_ids.get("eos", end if end is not None else next(iter(language.stop_ids), None)),
         "padding": special_ids.get("pad", language.pad_id),
     }
-    adds_bos = tokenizer.ids("a", begin=True)[:1] == [roles["bos"]]  # as DeepSeek's models on Qwen's networks do
+    adds_bos = tokenizer.encode("a", begin=True)[:1] == [roles["bos"]]  # as DeepSeek's models on Qwen's networks do
     values["tokenizer.ggml.add_bos_token"] = adds_bos
     for role, number in roles.items():
         if isinstance(number, int) and 0 <= number < language.vocabulary:

@@ -62,9 +62,9 @@ def test_vllm_tokenizer_has_one_additional_audio_token(model: VllmCheckpoint, tm
     write_directory(model, tmp_path / "it")
     text = "<|im_start|>user\nthree 七<|im_end|>\n"
     before, after = (LanguageTokenizer.read(place) for place in (model.language.directory, tmp_path / "it"))
-    ids = after.ids(f"{text}{AUDIO}{text}")
-    assert ids == [*before.ids(text), len(before), *before.ids(text)]
-    assert after.text(ids) == before.text(before.ids(text + text)) and len(after) == len(before) + 1
+    ids = after.encode(f"{text}{AUDIO}{text}")
+    assert ids == [*before.encode(text), len(before), *before.encode(text)]
+    assert after.decode(ids) == before.decode(before.encode(text + text)) and len(after) == len(before) + 1
     reread = replace(model, language=read_language_config(tmp_path / "it"))
     write_directory(reread, tmp_path / "again")  # which has the token already
     assert len(LanguageTokenizer.read(tmp_path / "again")) == len(after)

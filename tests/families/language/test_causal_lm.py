@@ -48,7 +48,7 @@ def directory(checkpoint: Path, tmp_path: Path) -> Path:
 def prompt_of(model: CausalLmModel, prompt: Any, **options: Any) -> str:
     """Returns the prompt as the model receives it."""
     ids = token_prompt(model, prompt, CausalLmOptions(**{"max_new_tokens": 10, **options})).ids
-    return model.tokenizer.text(ids, special=True)
+    return model.tokenizer.decode(ids, special=True)
 
 
 # Whose directory it is.
@@ -179,7 +179,7 @@ def test_invalid_prompt_raises_one_line_error(model: CausalLmModel, prompt: Any,
 
 
 def test_prompt_without_a_token_is_refused(model: CausalLmModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model.tokenizer, "ids", lambda text, begin=False: [])  # a vocabulary of other characters
+    monkeypatch.setattr(model.tokenizer, "encode", lambda text, begin=False: [])  # a vocabulary of other characters
     with pytest.raises(
         BadInput, match=r"^the tokenizer of it has no token for any character of the prompt; expected an"
     ):

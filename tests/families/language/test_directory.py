@@ -212,14 +212,14 @@ def test_file_of_mistral_common_does_not_replace_the_tokenizer(tmp_path: Path) -
     expected = LanguageTokenizer.read(directory)
     (directory / "tekken.json").write_text("{}")  # transformers prefers it where mistral-common is installed
     tokenizer = LanguageTokenizer.read(directory)
-    assert tokenizer.ids("a<|fim_pad|>b") == expected.ids("a<|fim_pad|>b") and tokenizer.has_chat_template
+    assert tokenizer.encode("a<|fim_pad|>b") == expected.encode("a<|fim_pad|>b") and tokenizer.has_chat_template
 
 
 def test_special_token_in_text_is_encoded_as_one_id(tokenizer: LanguageTokenizer) -> None:
     end = tokenizer.id_of("<|im_end|>")
-    assert end is not None and tokenizer.ids("seven<|im_end|>") == [*tokenizer.ids("seven"), end]
-    assert tokenizer.text([*tokenizer.ids("seven"), end]) == "seven"
-    assert tokenizer.text([*tokenizer.ids("seven"), end], special=True) == "seven<|im_end|>"
+    assert end is not None and tokenizer.encode("seven<|im_end|>") == [*tokenizer.encode("seven"), end]
+    assert tokenizer.decode([*tokenizer.encode("seven"), end]) == "seven"
+    assert tokenizer.decode([*tokenizer.encode("seven"), end], special=True) == "seven<|im_end|>"
     assert tokenizer.piece(end) == "<|im_end|>" and tokenizer.id_of("<|nothing|>") is None
 
 
@@ -228,7 +228,7 @@ def test_text_longer_than_the_model_allows_is_encoded_without_a_warning_of_trans
 ) -> None:
     put_tokenizer(tmp_path)
     change_json(tmp_path / "tokenizer_config.json", model_max_length=3)
-    for encode in (LanguageTokenizer.read_fast(tmp_path).plain_ids, LanguageTokenizer.read_fast(tmp_path).ids):
+    for encode in (LanguageTokenizer.read_fast(tmp_path).encode_plain, LanguageTokenizer.read_fast(tmp_path).encode):
         assert len(encode("one two three four five")) > 3
     assert "longer than" not in capfd.readouterr().err
 
@@ -241,7 +241,7 @@ def test_missing_special_tokens_are_added(directory: Path) -> None:
 
 
 def test_ids_without_a_token_decode_to_empty_text(tokenizer: LanguageTokenizer) -> None:
-    assert tokenizer.text([VOCABULARY - 1, *tokenizer.ids("two"), VOCABULARY + 5, -1]) == "two"
+    assert tokenizer.decode([VOCABULARY - 1, *tokenizer.encode("two"), VOCABULARY + 5, -1]) == "two"
 
 
 def test_ids_may_have_gaps(directory: Path) -> None:
@@ -251,7 +251,7 @@ def test_ids_may_have_gaps(directory: Path) -> None:
     content["model"]["merges"].append(["z", "q"])
     path.write_text(json.dumps(content))
     tokenizer = LanguageTokenizer.read(directory)
-    assert tokenizer.text(tokenizer.ids("a zq zqz")) == "a zq zqz" and VOCABULARY - 1 in tokenizer.ids("zq")
+    assert tokenizer.decode(tokenizer.encode("a zq zqz")) == "a zq zqz" and VOCABULARY - 1 in tokenizer.encode("zq")
     tokenizer.check_room(read_language_config(directory))
     change_json(directory / "config.json", vocab_size=VOCABULARY - 1)
     sentence = f"^the tokenizer in it has ids up to {VOCABULARY - 1}; its config.json has room for {VOCABULARY - 1}$"
@@ -265,7 +265,7 @@ def test_encoded_text_decodes_to_the_same_text(tokenizer: LanguageTokenizer, tex
     import unicodedata
 
     text = unicodedata.normalize("NFC", text.replace("<", ""))
-    assert tokenizer.text(tokenizer.ids(text), special=True) == text
+    assert tokenizer.decode(tokenizer.encode(text), special=True) == text
 
 
 def test_conversation_is_formatted_by_the_chat_template(tokenizer: LanguageTokenizer) -> None:

@@ -91,7 +91,7 @@ def test_user_instruction_prompt_matches_the_chat_template(own: Instruction, dir
     system = [{"role": "system", "content": own.system}] if own.system else []
     beside = [{"type": "text", "text": own.text}] if own.text else []
     expected = render(model, [*system, {"role": "user", "content": [{"type": "audio"}, *beside]}])
-    assert prompt_ids(model, own).tolist() == model.tokenizer.ids(expected.replace(AUDIO, SPEECH))
+    assert prompt_ids(model, own).tolist() == model.tokenizer.encode(expected.replace(AUDIO, SPEECH))
     with pytest.raises(BadInput, match="the instruction contains <speech>, which marks the recording"):
         prompt_ids(model, Instruction(f"what is {SPEECH}?"))
 

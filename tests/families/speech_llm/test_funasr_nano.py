@@ -99,7 +99,7 @@ def prompt(model: FunasrNanoModel, **options: Any) -> tuple[str, str]:
     ids = prompt_ids(model, FunasrNanoOptions(**options)).tolist()
     place = ids.index(SPEECH)
     assert ids.count(SPEECH) == 1
-    return model.tokenizer.text(ids[:place], special=True), model.tokenizer.text(ids[place + 1 :], special=True)
+    return model.tokenizer.decode(ids[:place], special=True), model.tokenizer.decode(ids[place + 1 :], special=True)
 
 
 def test_prompt_is_a_conversation_with_a_speech_placeholder(model: FunasrNanoModel) -> None:
@@ -114,8 +114,8 @@ def test_prompt_is_a_conversation_with_a_speech_placeholder(model: FunasrNanoMod
 def test_prompt_text_before_and_after_speech_is_tokenised_separately(model: FunasrNanoModel) -> None:
     ids = prompt_ids(model, FunasrNanoOptions()).tolist()
     place = ids.index(SPEECH)
-    assert ids[:place] == model.tokenizer.ids(prompt(model)[0])
-    assert ids[place + 1 :] == model.tokenizer.ids(prompt(model)[1])
+    assert ids[:place] == model.tokenizer.encode(prompt(model)[0])
+    assert ids[place + 1 :] == model.tokenizer.encode(prompt(model)[1])
 
 
 def test_checkpoint_settings_control_thinking_and_the_system_turn(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_user_instruction_prompt_matches_the_chat_template(
     system = [{"role": "system", "content": own.system}] if own.system else []
     beside = [{"type": "text", "text": own.text}] if own.text else []
     expected = render(model, [*system, {"role": "user", "content": [{"type": "audio"}, *beside]}])
-    before, after = map(model.tokenizer.ids, expected.split(AUDIO))
+    before, after = map(model.tokenizer.encode, expected.split(AUDIO))
     assert prompt_ids(model, FunasrNanoOptions(), own).tolist() == [*before, SPEECH, *after]
 
 

@@ -72,14 +72,14 @@ def test_inference_yaml_overrides_the_default_options(directory: Path) -> None:
 def test_text_never_becomes_special_tokens(checkpoint: TinySpeechLm, released: TinySpeechLm, text: str) -> None:
     for each in (checkpoint, released):
         model = read_speechlm(each.directory)
-        ids = model.tokenizer.ids(text)
+        ids = model.tokenizer.encode(text)
         assert all(each.layout.text_first <= number < each.layout.text_end for number in ids)
-        assert model.tokenizer.text(ids) == text
+        assert model.tokenizer.decode(ids) == text
 
 
 def test_token_names_are_shown_for_special_and_codec_ids(checkpoint: TinySpeechLm) -> None:
     tokenizer, layout = read_speechlm(checkpoint.directory).tokenizer, checkpoint.layout
-    ids = [layout.eot, layout.audio, *tokenizer.ids("a"), layout.codec_first, layout.codec_end - 1]
+    ids = [layout.eot, layout.audio, *tokenizer.encode("a"), layout.codec_first, layout.codec_end - 1]
     assert [tokenizer.piece(number) for number in ids] == ["<|eot|>", "<|audio|>", "a", "0:pad", "4:15"]
 
 

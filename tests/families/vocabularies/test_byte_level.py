@@ -23,7 +23,7 @@ def test_token_bytes_match_the_decoded_text_for_the_whole_vocabulary() -> None:
     tokenizer = LanguageTokenizer.read(assets() / "demo-funasr-nano" / "Qwen3-demo")
     for number, token in tokenizer._spellings.items():
         content = bytes_of(token)
-        assert content is not None and content.decode("utf-8", "replace") == tokenizer.text([number], special=True)
+        assert content is not None and content.decode("utf-8", "replace") == tokenizer.decode([number], special=True)
         assert "\ufffd" not in tokenizer.piece(number)
 
 

@@ -47,7 +47,7 @@ def test_sentencepiece_pieces_match_the_library(model: tuple[Vocabulary, Any]) -
 @example([214, 1, 148])  # the bytes of a character on both sides of <s>
 def test_decoded_text_matches_the_library(model: tuple[Vocabulary, Any], ids: list[int]) -> None:
     vocabulary, processor = model
-    text = vocabulary.text(ids)
+    text = vocabulary.decode(ids)
     expected = processor.decode(ids)  # which takes off the spaces before the first word
     assert text == expected or text.lstrip(" ") == expected.lstrip(" ")
 
@@ -57,13 +57,13 @@ def test_invalid_utf8_bytes_are_replaced_one_by_one(model: tuple[Vocabulary, Any
     vocabulary, processor = model
     ids = [vocabulary.ids[f"<0x{byte:02X}>"] for byte in content]
     middle = vocabulary.ids["三"]
-    assert vocabulary.text([middle, *ids, middle]) == processor.decode([middle, *ids, middle])
+    assert vocabulary.decode([middle, *ids, middle]) == processor.decode([middle, *ids, middle])
 
 
 @pytest.mark.parametrize("text", ["three seven one", "我想问我在滨海新区有房", "naïve 😀 Ωmega", "<|zh|>三七一"])
 def test_encoded_text_decodes_as_with_the_library(model: tuple[Vocabulary, Any], text: str) -> None:
     vocabulary, processor = model
-    assert vocabulary.text(processor.encode(text)).strip() == processor.decode(processor.encode(text)).strip()
+    assert vocabulary.decode(processor.encode(text)).strip() == processor.decode(processor.encode(text)).strip()
 
 
 def test_vocabulary_of_published_size_has_the_published_tag_ids(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_vocabulary_of_published_size_has_the_published_tag_ids(tmp_path: Path) 
     [(["|"], "a b"), (["<space>"], "a b"), (["|", " "], "a|b"), (["|", "<space>"], "a|b"), (["|", "▁a"], "a|b")],
 )
 def test_space_of_a_list_of_letters_is_written_as_one(more: list[str], text: str) -> None:
-    assert Vocabulary(["a", *more, "b"], "letters").text([0, 1, len(more) + 1]) == text
+    assert Vocabulary(["a", *more, "b"], "letters").decode([0, 1, len(more) + 1]) == text
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_space_of_a_list_of_letters_is_written_as_one(more: list[str], text: str
     ],
 )
 def test_pieces_that_continue_a_word_are_joined_to_it(pieces: tuple[str, ...], text: str) -> None:
-    assert Vocabulary(pieces, "it").text([1, 2, 0, 1, 3, 4, 5]) == text
+    assert Vocabulary(pieces, "it").decode([1, 2, 0, 1, 3, 4, 5]) == text
 
 
 def test_duplicate_piece_has_its_first_id() -> None:

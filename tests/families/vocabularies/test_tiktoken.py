@@ -31,8 +31,8 @@ def test_pieces_are_readable_and_distinct(tmp_path: Path) -> None:
 
 def test_token_bytes_are_joined_to_utf8_text() -> None:
     vocabulary = ByteVocabulary([b"a", "你".encode()[:1], "你".encode()[1:], b" b"], 5, "it")
-    assert vocabulary.text([0, 1, 2, 3, 4]) == "a你 b"
-    assert vocabulary.text([1]) == "\ufffd" and vocabulary.text([2, 1]) == "\ufffd" * 3
+    assert vocabulary.decode([0, 1, 2, 3, 4]) == "a你 b"
+    assert vocabulary.decode([1]) == "\ufffd" and vocabulary.decode([2, 1]) == "\ufffd" * 3
 
 
 @pytest.mark.parametrize(

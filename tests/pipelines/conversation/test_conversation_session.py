@@ -52,7 +52,9 @@ def test_streamed_events_add_up_to_the_answer(modalities: str, seed: int, cfg: f
         so_far.add(event)
     collected = so_far.answer()
     assert collected.token_ids == answer.token_ids and collected.text == answer.text
-    assert answer.text == FakeTokenizer().text(n for n in answer.token_ids if LAYOUT.text_first <= n < LAYOUT.text_end)
+    assert answer.text == FakeTokenizer().decode(
+        n for n in answer.token_ids if LAYOUT.text_first <= n < LAYOUT.text_end
+    )
     if answer.streams is None:
         assert answer.audio is None and collected.streams is None
         return

@@ -92,11 +92,11 @@ class FakeLanguage:
 class FakeTokenizer:
     """Token n is the letter n of the alphabet; 8 is the first half of a character."""
 
-    def text(self, ids: Sequence[int], special: bool = False) -> str:
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
         return "".join("\ufffd" if number == 8 else "abcdefghij"[number] for number in ids)
 
     def piece(self, number: int) -> str:
-        return self.text([number])
+        return self.decode([number])
 
 
 def recogniser(*steps: Any, arrays: Arrays = torch.from_numpy) -> tuple[SpeechLanguagePipeline, FakeLanguage]:

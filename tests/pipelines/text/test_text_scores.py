@@ -16,7 +16,7 @@ from workbench.pipelines.text.text_scores import scored
 
 def model(special: dict[str, int], stops: tuple[int, ...] = (), context: int = 8) -> Any:
     """A model with a token for each letter."""
-    tokenizer = SimpleNamespace(plain_ids=lambda text: list(text.encode()), special_ids=special)
+    tokenizer = SimpleNamespace(encode_plain=lambda text: list(text.encode()), special_ids=special)
     return SimpleNamespace(
         tokenizer=tokenizer, language=SimpleNamespace(stop_ids=stops, context=context, directory=Path("folder/it"))
     )

@@ -97,7 +97,7 @@ def assert_close_ends_use(session: TextSession) -> None:
     del session
     tokenizer.model.close()
     with pytest.raises(BadInput, match=r"^it\.gguf is closed"):
-        tokenizer.ids("seven")
+        tokenizer.encode("seven")
 
 
 def test_closed_session_raises_one_line_error(tmp_path: Path) -> None:

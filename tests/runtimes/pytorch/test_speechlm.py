@@ -86,7 +86,7 @@ def prompt_of(checkpoint: OpenCheckpoint, turns: Sequence[Turn]) -> list[Any]:
     model, network = checkpoint.model, checkpoint.network
     assert model.tower is not None
     parts = prompt_parts(
-        turns, model.layout, model.tokenizer.ids, model.context, model.tower.rows, checkpoint.codec.encode
+        turns, model.layout, model.tokenizer.encode, model.context, model.tower.rows, checkpoint.codec.encode
     )
     return [network.embed_audio(part.samples) if isinstance(part, Recording) else part for part in parts]
 
@@ -95,7 +95,7 @@ def plain_prompt(checkpoint: OpenCheckpoint, turns: Sequence[Turn]) -> list[Any]
     reference, parts = checkpoint.reference, []
     for turn in turns:
         if turn.text is not None:
-            ids = checkpoint.model.tokenizer.ids(turn.text)
+            ids = checkpoint.model.tokenizer.encode(turn.text)
             parts.append((turn.role, "text", [reference.row(number) for number in ids]))
         elif turn.role == "assistant":
             assert turn.samples is not None

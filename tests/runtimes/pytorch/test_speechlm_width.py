@@ -82,7 +82,7 @@ def test_speechlm_of_published_width_generates_audio_end_to_end(tmp_path: Path) 
         assert codec is not None and model.tower is not None and network.dtype == "bfloat16"
         samples = np.random.default_rng(0).normal(0, 0.1, 16000).astype(np.float32)
         turns = [Turn("user", samples=samples), Turn("user", text="Repeat it.")]
-        parts = prompt_parts(turns, layout, model.tokenizer.ids, model.context, model.tower.rows)
+        parts = prompt_parts(turns, layout, model.tokenizer.encode, model.context, model.tower.rows)
         prompt = [network.embed_audio(part.samples) if isinstance(part, Recording) else part for part in parts]
         plan = AnswerPlan(
             "text_audio", max_text_tokens=4, min_audio_rows=10, max_audio_rows=10, audio_temperature=0.8, cfg=3.0

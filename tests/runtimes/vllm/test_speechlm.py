@@ -282,7 +282,7 @@ def test_espnet_release_is_converted_to_an_equivalent_directory(tmp_path: Path) 
     actual, expected = read_speechlm(tmp_path / "served"), read_speechlm(release)
     assert (actual.layout, actual.tower, actual.defaults) == (expected.layout, expected.tower, expected.defaults)
     assert dict(actual.settings) == dict(expected.settings)
-    assert actual.tokenizer.ids("one two 3") == expected.tokenizer.ids("one two 3")
+    assert actual.tokenizer.encode("one two 3") == expected.tokenizer.encode("one two 3")
     sessions = [
         open_on_pytorch(directory, "tiny", Settings(threads=1, dtype="float32"))
         for directory in (tmp_path / "served", release)

@@ -95,10 +95,10 @@ def token_prompt(
     texts = with_own_placeholder(texts, PLACEHOLDER, model.language.placeholder, len(embeddings))
     placeholder = _placeholder(model, texts, len(embeddings), where)
     if messages is None:
-        ids = model.tokenizer.ids(texts[0], begin=True)
+        ids = model.tokenizer.encode(texts[0], begin=True)
     else:
         placed = [{**message, "content": text} for message, text in zip(messages, texts, strict=True)]
-        ids = model.tokenizer.ids(_chat_text(model, placed, options, where))
+        ids = model.tokenizer.encode(_chat_text(model, placed, options, where))
     if not ids:
         raise BadInput(f"the tokenizer of {where} has no token for any character of the prompt; expected another text")
     context = model.language.context

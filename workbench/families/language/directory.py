@@ -224,7 +224,7 @@ class LanguageTokenizer:
                 f"its config.json has room for {language.vocabulary}"
             )
 
-    def ids(self, text: str, begin: bool = False) -> list[int]:
+    def encode(self, text: str, begin: bool = False) -> list[int]:
         """Returns the ids of a text that may contain special tokens; `begin` adds the token that the model expects at
         the start.
         """
@@ -232,7 +232,7 @@ class LanguageTokenizer:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=begin, verbose=False)
         return ids
 
-    def plain_ids(self, text: str) -> list[int]:
+    def encode_plain(self, text: str) -> list[int]:
         """Returns the ids of a text whose special tokens are text like any other."""
         check_characters(text, "the text for the model")
         # Without `verbose`, transformers does not warn of a long text; a session says itself if there is no room.
@@ -241,7 +241,7 @@ class LanguageTokenizer:
         )
         return ids
 
-    def text(self, ids: Sequence[int], special: bool = False) -> str:
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
         """Returns the text of ids, without special tokens unless asked for."""
         known = [number for number in ids if number in self._spellings]  # a table may have rows without a token
         decoded: str = self._tokenizer.decode(
@@ -251,7 +251,7 @@ class LanguageTokenizer:
 
     def piece(self, number: int) -> str:
         """Returns one token as text for display; bytes outside complete characters become `<E5><8A>`."""
-        text = self.text([number], special=True)
+        text = self.decode([number], special=True)
         if REPLACEMENT not in text:
             return text
         content = bytes_of(self._spellings.get(number, ""))

@@ -343,7 +343,7 @@ def prompt_ids(model: FireRedAsrModel, instruction: Instruction = DEFAULT_INSTRU
         raise BadInput(f"the instruction contains {model.speech}, which marks the recording; expected other words")
     before, after = PROMPT.split(SPEECH)
     text = f"{instruction.system_turn}{before}{model.speech}{after.replace(TASK, instruction.text or TASK)}"
-    return np.array(model.tokenizer.ids(text), dtype=np.int64)
+    return np.array(model.tokenizer.encode(text), dtype=np.int64)
 
 
 def check_length(samples: int, frames: int, model: FireRedAsrModel) -> None:

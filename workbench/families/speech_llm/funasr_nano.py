@@ -363,7 +363,7 @@ def prompt_ids(
     before = system + f"<|im_start|>user\n{custom.text or instruction(options)}"
     after = f"{TURN_END}\n<|im_start|>assistant\n" + ("" if model.do_think else NO_THINKING)
     # Each side is tokenized separately, as in the original: a merge must not cross the speech.
-    return np.array([*model.tokenizer.ids(before), SPEECH, *model.tokenizer.ids(after)], dtype=np.int64)
+    return np.array([*model.tokenizer.encode(before), SPEECH, *model.tokenizer.encode(after)], dtype=np.int64)
 
 
 def tidy(text: str) -> str:

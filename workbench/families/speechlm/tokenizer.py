@@ -27,9 +27,9 @@ class SpeechTokenizer:
     offset: int  # of the tokenizer's ids in the vocabulary
     where: str  # the tokenizer's folder, for messages
 
-    def ids(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, all of the text interval; raises `BadInput` if the tokenizer has others."""
-        ids = [number + self.offset for number in self.language.plain_ids(text)]
+        ids = [number + self.offset for number in self.language.encode_plain(text)]
         if any(not self.layout.text_first <= number < self.layout.text_end for number in ids):
             raise BadInput(
                 f"the tokenizer in {self.where} gives text ids outside {self.layout.text_first} to "
@@ -37,9 +37,9 @@ class SpeechTokenizer:
             )
         return ids
 
-    def text(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of global ids; others than those of the text interval are left out."""
-        return self.language.text(self._text_model_ids(ids))
+        return self.language.decode(self._text_model_ids(ids))
 
     def piece(self, number: int) -> str:
         """Returns one token as text for display: special tokens by name, codec tokens as `stream:code`."""
@@ -90,5 +90,5 @@ def read_text_tokenizer(directory: Path, layout: SpeechLayout) -> SpeechTokenize
 
 
 def _checked(tokenizer: SpeechTokenizer) -> SpeechTokenizer:
-    tokenizer.ids("one two three 1 2 3")
+    tokenizer.encode("one two three 1 2 3")
     return tokenizer

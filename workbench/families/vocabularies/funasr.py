@@ -57,7 +57,7 @@ class Vocabulary:
     def _continues(self) -> bool:
         return _marks_continuations(self.pieces)
 
-    def text(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of SentencePiece ids as the library decodes them, but with the spaces at the start.
 
         Pieces are joined, and word starts become spaces; without such marks, the first of `SPACES` does. Where `##`

@@ -41,7 +41,7 @@ class ByteVocabulary(Vocabulary):
         """The ids of the tokens without text."""
         return tuple(range(len(self._contents), len(self)))
 
-    def text(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids; special tokens have none, and a byte outside complete characters becomes U+FFFD."""
         content = b"".join(self._contents[number] for number in ids if number < len(self._contents))
         return BROKEN_BYTE.sub("\ufffd", content.decode("utf-8", "surrogateescape"))

@@ -298,7 +298,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         parts = prompt_parts(
             turns,
             self.network.layout,
-            checkpoint.tokenizer.ids,
+            checkpoint.tokenizer.encode,
             self.network.context,
             checkpoint.tower.rows if checkpoint.tower else None,
             codec.encode if codec else None,
@@ -340,7 +340,7 @@ class _AnswerStream:
     """Turns the positions of an answer into events; text never splits a character, samples come in chunks."""
 
     def __init__(self, checkpoint: SpeechLmModel, codec: Codec | None, network: SpeechModel, has_samples: bool = True):
-        self._text = IncrementalDetokenizer(checkpoint.tokenizer.text)
+        self._text = IncrementalDetokenizer(checkpoint.tokenizer.decode)
         self._chunks = AudioChunks(codec, network.layout) if codec and has_samples else None
         self._has_streams = codec is not None
         self._rate = codec.sample_rate if codec else 0

@@ -107,6 +107,6 @@ def _neural(model: str | None, words: Sequence[str], open_session: OpenLanguageM
 
 def text_hypothesis(hypothesis: Hypothesis, vocabulary: Vocabulary) -> TextHypothesis:
     """Returns a hypothesis with its text: the words joined by spaces, or without a lexicon the tokens' text."""
-    text = vocabulary.text(hypothesis.tokens).strip() if hypothesis.words is None else " ".join(hypothesis.words)
+    text = vocabulary.decode(hypothesis.tokens).strip() if hypothesis.words is None else " ".join(hypothesis.words)
     tokens = tuple(vocabulary.pieces[token] for token in hypothesis.tokens)
     return TextHypothesis(text, tokens, hypothesis.words, hypothesis.score, hypothesis.acoustic, hypothesis.lm)

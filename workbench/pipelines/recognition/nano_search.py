@@ -114,7 +114,7 @@ class NanoPipeline(SpeechLanguagePipeline):
         logits = self._network.ctc_logits(features, recorder)
         scores = self._head.text_log_probs(recorder.put(LOGITS, logits) if recorder else logits)
         hypotheses_with_paths = self._head.spoken_hypotheses(
-            scores, options.beam, self._timed_tokens, lambda ids: vocabulary.text(ids).strip()
+            scores, options.beam, self._timed_tokens, lambda ids: vocabulary.decode(ids).strip()
         )
         notes = self._head.notes
         if not hypotheses_with_paths:  # no word of the lexicon is possible
@@ -135,13 +135,14 @@ class NanoPipeline(SpeechLanguagePipeline):
         assert isinstance(branch, CtcBranch)
         step = self._step * branch.decoder.downsample_rate
         return tuple(
-            Token(token.id, branch.vocabulary.text([token.id]), token.first * step, token.end * step) for token in path
+            Token(token.id, branch.vocabulary.decode([token.id]), token.first * step, token.end * step)
+            for token in path
         )
 
     def _characters(self, tokens: Sequence[Token]) -> tuple[Token, ...]:
         """Returns the tokens with those joined that only together are whole characters."""
         assert isinstance(self._branch, CtcBranch)
-        text_of = self._branch.vocabulary.text
+        text_of = self._branch.vocabulary.decode
         characters: list[Token] = []
         incomplete: list[Token] = []
         for token in tokens:

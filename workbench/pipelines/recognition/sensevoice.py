@@ -238,7 +238,7 @@ class SenseVoicePipeline:
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Returns the text of some of the visible tokens."""
-        return self.model.vocabulary.text(ids).strip()
+        return self.model.vocabulary.decode(ids).strip()
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """See `workbench.pipelines.recognition.recogniser.NamesPieces`."""

@@ -326,7 +326,7 @@ def prompt_text(prompt_format: PromptFormat, options: Any) -> np.ndarray:
     ids = prompt_format.prompt_ids(options)
     parts = np.split(ids, np.flatnonzero(ids == prompt_format.placeholder))
     part_ids = ([number for number in part.tolist() if number != prompt_format.placeholder] for part in parts)
-    part_texts = [prompt_format.tokenizer.text(part, special=True) for part in part_ids]
+    part_texts = [prompt_format.tokenizer.decode(part, special=True) for part in part_ids]
     return np.array(PLACEHOLDER.join(part_texts))
 
 
@@ -339,7 +339,7 @@ def prompt_ids_with(prompt_format: PromptFormat, options: Any, sound_id: int) ->
 
 def text_of(ids: Sequence[int], prompt_format: PromptFormat) -> str:
     """Returns the transcript of generated ids, or of some of them."""
-    return prompt_format.text(prompt_format.tokenizer.text(ids))
+    return prompt_format.text(prompt_format.tokenizer.decode(ids))
 
 
 def partial_text(ids: Sequence[int], decoding: Decoding, prompt_format: PromptFormat) -> str:

@@ -26,7 +26,7 @@ def scored(model: CausalLmModel, texts: Sequence[str], end: bool, score_rows: Sc
     """
     begin, last = _edges(model)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    rows = [[begin, *model.tokenizer.plain_ids(text), *([last] if end else [])] for text in numbers]
+    rows = [[begin, *model.tokenizer.encode_plain(text), *([last] if end else [])] for text in numbers]
     for row, text in zip(rows, numbers, strict=True):
         _check_length(model, len(row) - 1 - end, text)
     scored_rows = [number for number, row in enumerate(rows) if len(row) > 1]

@@ -64,7 +64,7 @@ class EngineWriter:
 
     def text_of(self, ids: Sequence[int]) -> str:
         """See `Writer.text_of`."""
-        return self.model.tokenizer.text(ids)
+        return self.model.tokenizer.decode(ids)
 
     def piece(self, number: int) -> str:
         """See `Writer.piece`."""

@@ -124,7 +124,7 @@ class FireRedAsrLoss(nn.Module):
 
 def prompt_ids(tokenizer: LanguageTokenizer) -> list[int]:
     """Returns the prompt's ids, with the placeholder among them."""
-    before, after = (tokenizer.ids(part) for part in PROMPT.split(SPEECH))
+    before, after = (tokenizer.encode(part) for part in PROMPT.split(SPEECH))
     return [*before, PLACEHOLDER, *after]
 
 

@@ -113,7 +113,7 @@ def draw_prompt(tokenizer: LanguageTokenizer, rng: np.random.Generator) -> list[
         options = FunasrNanoOptions(language=language, itn=bool(rng.random() < 0.5), hotwords=hotwords)
     before = f"{SYSTEM}<|im_start|>user\n{instruction(options)}"
     after = f"{TURN_END}\n<|im_start|>assistant\n"
-    return [*tokenizer.ids(before), PLACEHOLDER, *tokenizer.ids(after)]
+    return [*tokenizer.encode(before), PLACEHOLDER, *tokenizer.encode(after)]
 
 
 # --- the phases ------------------------------------------------------------------------------------------------------

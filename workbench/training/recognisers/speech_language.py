@@ -72,7 +72,7 @@ def text_loss(language: Any, tokenizer: LanguageTokenizer, rng: np.random.Genera
     tasks = [draw_task(rng) for _ in range(rows)]
     return answer_loss(
         language,
-        [Dialogue(tokenizer.ids(chat_prompt(task)), tokenizer.ids(answer + TURN_END)) for task, answer in tasks],
+        [Dialogue(tokenizer.encode(chat_prompt(task)), tokenizer.encode(answer + TURN_END)) for task, answer in tasks],
     )
 
 
@@ -151,4 +151,4 @@ class LanguageLoss(nn.Module):
 
 def answer_ids(tokenizer: LanguageTokenizer, digits: Sequence[int]) -> list[int]:
     """Returns the ids of the language model's answer for a string of digits."""
-    return tokenizer.ids(words_of(digits) + TURN_END)
+    return tokenizer.encode(words_of(digits) + TURN_END)

@@ -57,14 +57,14 @@ class Demo:
     def writer(self, positions: int = 0) -> RowWriter:
         """Returns a writer of prompts; every recording has this many positions."""
         silent = Speaker({}, np.zeros(LAYOUT.streams, np.int64))
-        return RowWriter(self.ids, silent, lambda recording: positions)
+        return RowWriter(self.encode, silent, lambda recording: positions)
 
-    def ids(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """Returns the ids of a text."""
         found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return found
 
-    def text(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
@@ -142,7 +142,7 @@ def measure_writing(demo: Demo, recordings: Sequence[DigitString], instruction: 
         [
             score(
                 string.text,
-                demo.text(generate_text(demo.network, demo.recording_prompt(string.samples, instruction))[0]),
+                demo.decode(generate_text(demo.network, demo.recording_prompt(string.samples, instruction))[0]),
             )
             for string in recordings
         ]

@@ -62,17 +62,17 @@ TEXTS = [
 def test_ids_and_texts_equal_those_of_the_original_tokenizer(
     model: CausalLmModel, original: LanguageTokenizer, text: str
 ) -> None:
-    ids = original.ids(text)
-    assert model.tokenizer.ids(text) == ids
+    ids = original.encode(text)
+    assert model.tokenizer.encode(text) == ids
     for special in (False, True):
-        assert model.tokenizer.text(ids, special) == original.text(ids, special)
+        assert model.tokenizer.decode(ids, special) == original.decode(ids, special)
 
 
 @given(text=st.text(max_size=30))
 def test_random_texts_have_the_ids_of_the_original_tokenizer(
     model: CausalLmModel, original: LanguageTokenizer, text: str
 ) -> None:
-    assert model.tokenizer.ids(text) == original.ids(text)
+    assert model.tokenizer.encode(text) == original.encode(text)
 
 
 def test_chat_template_is_retained(model: CausalLmModel, original: LanguageTokenizer) -> None:

@@ -59,11 +59,11 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Llam
 
 
 def assert_same(tokenizer: LanguageTokenizer, reference: LanguageTokenizer, text: str) -> None:
-    ids = reference.ids(text)
-    assert tokenizer.ids(text) == ids
-    assert tokenizer.ids(text, begin=True) == reference.ids(text, begin=True)
+    ids = reference.encode(text)
+    assert tokenizer.encode(text) == ids
+    assert tokenizer.encode(text, begin=True) == reference.encode(text, begin=True)
     for special in (False, True):
-        assert tokenizer.text(ids, special) == reference.text(ids, special)
+        assert tokenizer.decode(ids, special) == reference.decode(ids, special)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,7 +91,7 @@ def test_random_texts_have_the_ids_of_transformers(tokenizers: Any, text: str) -
 def test_random_ids_have_the_text_of_transformers(tokenizers: Any, ids: list[int], special: bool) -> None:
     """The ids include parts of characters and ids outside the vocabulary."""
     tokenizer, reference = tokenizers["qwen3"]
-    assert tokenizer.text(ids, special) == reference.text(ids, special)
+    assert tokenizer.decode(ids, special) == reference.decode(ids, special)
 
 
 def test_pieces_and_token_ids_equal_transformers(tokenizers: Any) -> None:
@@ -166,12 +166,12 @@ def test_tokenizer_of_a_closed_model_raises_one_line_error(tmp_path: Path) -> No
     tokenizer, _ = pair(tmp_path, "qwen3")
     tokenizer.model.close()
     with pytest.raises(BadInput, match=r"^qwen3\.gguf is closed; open it again$"):
-        tokenizer.ids("seven")
+        tokenizer.encode("seven")
 
 
 def test_lone_surrogate_is_refused_by_both_tokenizers(tokenizers: Any) -> None:
     for tokenizer in tokenizers["qwen3"]:
-        for encode in (tokenizer.ids, tokenizer.plain_ids):
+        for encode in (tokenizer.encode, tokenizer.encode_plain):
             with pytest.raises(BadInput, match=r"^the text for the model holds half a character; expected a text that"):
                 encode("one \ud83d two")
 

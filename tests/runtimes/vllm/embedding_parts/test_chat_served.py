@@ -213,7 +213,7 @@ def test_rows_of_the_embedding_table_give_the_same_tokens_as_their_text(
     table = load_file(directory / "model.safetensors")["model.embed_tokens.weight"].float().numpy()
     stretches = [sentence[start:stop] for start, stop in zip((0, *cuts), (*cuts, len(sentence)), strict=True)]
     parts = [
-        rows(table[tokenizer.ids(stretch)]) if number % 2 else text(stretch)
+        rows(table[tokenizer.encode(stretch)]) if number % 2 else text(stretch)
         for number, stretch in enumerate(stretches)
         if stretch
     ]

@@ -266,7 +266,7 @@ def test_chat_message_with_audio_gives_the_same_tokens_as_a_prompt(
 def test_text_only_prompt_gives_the_tokens_of_the_language_model(llm: Any, stop: list[int], reference: Any) -> None:
     from workbench.decoding.generation import ENDED, GenerationOptions, decoding_of
 
-    tokens = reference.encoder.tokenizer.ids("<|im_start|>user\none two three<|im_end|>\n<|im_start|>assistant\n")
+    tokens = reference.encoder.tokenizer.encode("<|im_start|>user\none two three<|im_end|>\n<|im_start|>assistant\n")
     decoding = decoding_of(GenerationOptions(max_new_tokens=20), tuple(stop))
     steps = np.stack(list(reference.language.generate(reference.language.prompt([tokens]), decoding)))
     [output] = written(llm, [{"prompt_token_ids": tokens}], stop, max_tokens=20)

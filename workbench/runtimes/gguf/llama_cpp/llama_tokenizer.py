@@ -67,13 +67,13 @@ class LlamaTokenizer(LanguageTokenizer):
                 f"{self.file.name} has {len(self)} tokens; its table of embeddings has room for {language.vocabulary}"
             )
 
-    def ids(self, text: str, begin: bool = False) -> list[int]:
+    def encode(self, text: str, begin: bool = False) -> list[int]:
         """Returns the ids of a text that may contain special tokens; `begin` adds the token that the model expects at
         the start.
         """
         return self._encode(self._normalise(text), begin, special=True)
 
-    def plain_ids(self, text: str) -> list[int]:
+    def encode_plain(self, text: str) -> list[int]:
         """Returns the ids of a text whose special tokens are text like any other."""
         return self._encode(unicodedata.normalize("NFC", text) if self._normalises else text, False, special=False)
 
@@ -95,7 +95,7 @@ class LlamaTokenizer(LanguageTokenizer):
         parts = self._special.split(text) if self._special else [text]
         return "".join(part if place % 2 else unicodedata.normalize("NFC", part) for place, part in enumerate(parts))
 
-    def text(self, ids: Sequence[int], special: bool = False) -> str:
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
         """Returns the text of ids, without special tokens unless asked for."""
         size = len(self)
         valid = [number for number in ids if 0 <= number < size]

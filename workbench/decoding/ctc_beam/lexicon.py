@@ -1,4 +1,4 @@
-"""A lexicon: words and how each is spelled in tokens. This file reads it; `spelling.py` makes an automaton of it."""
+"""A lexicon: words and how each is spelled in tokens. This file reads it; `lexicon_automaton` makes its automaton."""
 
 from __future__ import annotations
 

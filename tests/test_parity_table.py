@@ -264,6 +264,8 @@ def test_example_mapping_in_the_docs_maps_the_described_stages(tmp_path: Path) -
     cache = np.arange(56.0).reshape(28, 1, 2)
     theirs |= {"step_1_blk_0": layer, "all_logits": np.arange(28.0)[:, None], "k_cache_0": cache}
     theirs |= {"step_1_beam_2_blk_0": layer, "step_1_logits": np.arange(12.0).reshape(3, 4)}
+    heads = np.arange(24.0, dtype=np.float32).reshape(3, 4, 2)  # heads, frames, width
+    theirs |= {"ctx_3": heads}
     theirs |= {"step_1_beam_idx": np.zeros(3, np.int64), "step_1_ids": np.arange(3)}
     (tmp_path / "dumps").mkdir()
     for name, array in theirs.items():
@@ -271,6 +273,7 @@ def test_example_mapping_in_the_docs_maps_the_described_stages(tmp_path: Path) -
     found = read_trace(tmp_path / "dumps", read_mapping(tmp_path / "names.toml"))
     assert found.meta["dtype"] == "float16"
     assert np.array_equal(found["encoder.layers.3"], layer) and np.array_equal(found["frontend.lfr"], layer)
+    assert np.array_equal(found["encoder.layers.3.attention.context"], np.concatenate([*heads], axis=1))
     assert np.array_equal(found["encoder.output"], output) and found["logits"].shape == (736, 4)
     assert np.array_equal(found["adaptor.output"], adapted[1, :35])
     assert np.allclose(found["ctc.logits"], 0.0193 * codes.reshape(2, 4).astype(np.float32))

@@ -16,6 +16,7 @@ from workbench.core.options import OptionSpec, option_specs
 from workbench.families import FAMILIES
 from workbench.families.family import CONVERSE
 from workbench.registry.registry import Registry
+from workbench.serving.admission.guard import Guard
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 
 MAIN = ("modalities", "temperature", "cfg", "seed", "probabilities", "thinking", "language")  # the others are folded
@@ -38,9 +39,13 @@ NOBODY = (
 )
 
 
-def catalogue(registry: Registry, samples: Iterable[Sample]) -> dict[str, Any]:
-    """Returns the models that can answer now, with their options and examples; if there are none, the reason."""
-    models = [_model(offer) for offer in sorted(offers(registry, CONVERSE), key=_order) if offer.possible]
+def catalogue(registry: Registry, samples: Iterable[Sample], guard: Guard | None = None) -> dict[str, Any]:
+    """Returns the models that can answer now, with their options and examples; if there are none, the reason.
+
+    Args:
+        guard: has the limits that the help texts name.
+    """
+    models = [_model(offer, guard) for offer in sorted(offers(registry, CONVERSE), key=_order) if offer.possible]
     return {
         "models": models,
         "nobody": "" if models else NOBODY,
@@ -69,7 +74,7 @@ def _order(offer: RuntimeOffer) -> tuple[bool, int]:
     return not offer.ready or offer.elsewhere, (CONVERSATION, PROMPT, RECORDING).index(family_input)
 
 
-def _model(offer: RuntimeOffer) -> dict[str, Any]:
+def _model(offer: RuntimeOffer, guard: Guard | None) -> dict[str, Any]:
     family_input = FAMILIES[offer.card.family].input
     return {
         "value": offer.cell.value,
@@ -84,7 +89,7 @@ def _model(offer: RuntimeOffer) -> dict[str, Any]:
         "hears": family_input != PROMPT,
         "remembers": family_input != RECORDING,  # otherwise each turn stands alone
         "options": [
-            _option(spec)
+            _option(spec, guard)
             for spec in chat_options(offer)
             if spec.name not in NOT_SHOWN and (spec.name != "modalities" or family_input == CONVERSATION)
         ],
@@ -102,12 +107,12 @@ def _note(offer: RuntimeOffer) -> str:
     return "; ".join(notes)
 
 
-def _option(spec: OptionSpec) -> dict[str, Any]:
+def _option(spec: OptionSpec, guard: Guard | None) -> dict[str, Any]:
     default = "\n".join(spec.default) if isinstance(spec.default, tuple) else spec.default
     return {
         "name": spec.name,
         "label": label_of(spec.name),
-        "info": capitalised(spec.help_with_limits),
+        "info": capitalised((guard.bounded(spec) if guard is not None else spec).help_with_limits),
         "kind": "choice" if spec.choices else KINDS.get(spec.kind, "lines"),
         "choices": list(spec.choices),
         "default": default,

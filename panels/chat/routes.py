@@ -64,7 +64,7 @@ def _judged(work: Callable[[bytes, Request], Response], body: bytes, request: Re
 
 
 def _offer(pool: SessionPool, body: bytes, request: Request) -> Response:
-    return JSONResponse(catalogue(pool.registry, read_samples()))
+    return JSONResponse(catalogue(pool.registry, read_samples(), pool.guard))
 
 
 def _sound(body: bytes, request: Request) -> Response:

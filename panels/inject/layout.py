@@ -93,7 +93,9 @@ class Results(NamedTuple):
 def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     """Builds the tab in the current context and wires its events."""
     samples = read_samples()
-    options = tuple(each for each in shown_options(pool.registry, TASK) if each.spec.name not in NOT_SHOWN)
+    options = tuple(
+        each for each in shown_options(pool.registry, TASK, guard=pool.guard) if each.spec.name not in NOT_SHOWN
+    )
     actions = InjectActions(pool, samples, options)
     listed, waiting, made_prompt, new = gr.State(()), gr.State(()), gr.State(""), gr.State(None)
 

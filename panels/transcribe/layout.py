@@ -98,7 +98,7 @@ class Results(NamedTuple):
 
 def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     """Builds the tab in the current context and wires its events."""
-    options = shown_options(pool.registry)
+    options = shown_options(pool.registry, guard=pool.guard)
     samples = read_samples()
     actions = Actions(pool, page.timelines, samples, options)
     keeping = KeptRunActions(page.runs, pool, len(options) + len(SETTINGS))

@@ -60,7 +60,9 @@ class VisualiseActions:
         self.own_recordings = own_recordings
         self.samples = tuple(samples)
         self.options = tuple(OptionField(spec, (), True) for spec in option_specs(ViewOptions))
-        self.model_options = tuple(each for each in shown_options(pool.registry, *TASKS) if _matters(each))
+        self.model_options = tuple(
+            each for each in shown_options(pool.registry, *TASKS, guard=pool.guard) if _matters(each)
+        )
         self._picture_sets: LastResults[PictureSet] = LastResults(PICTURES_REMOVED)
         self._scenes: LastResults[Scenes] = LastResults(PICTURES_REMOVED)
         # The keys of each user's last two sets of pictures. The browser may still fetch the older set.

@@ -20,6 +20,7 @@ from workbench.core.options import OptionSpec, option_specs
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.families import FAMILIES
 from workbench.registry.registry import Registry
+from workbench.serving.admission.guard import Guard
 
 ACRONYMS = {"vad", "itn", "cmvn", "cif", "kv", "cfg", "lm"}
 LABELS = {
@@ -55,6 +56,7 @@ class OptionField:
     families: tuple[str, ...]
     everywhere: bool  # all families on the page have it
     only: bool = True  # no other input has an option with this name
+    bounded: OptionSpec | None = None  # the option with the limits of this server, for its help text
 
     @property
     def key(self) -> str:
@@ -71,7 +73,7 @@ class OptionField:
         """The option's effect and its families."""
         kind = self.spec.kind
         lines = "" if kind in (bool, float, int, str) else "; one per line"
-        does = capitalised(self.spec.help_with_limits + lines)
+        does = capitalised((self.bounded or self.spec).help_with_limits + lines)
         return does if self.everywhere or not self.only else f"{does} ({self._titles})"
 
     @property
@@ -80,10 +82,13 @@ class OptionField:
         return f"{', '.join(earlier)} and {last}" if earlier else last
 
 
-def shown_options(registry: Registry, *tasks: str) -> tuple[OptionField, ...]:
+def shown_options(registry: Registry, *tasks: str, guard: Guard | None = None) -> tuple[OptionField, ...]:
     """Returns the options of every family for some tasks, by default for transcribing.
 
     Options of all families come first, options of the beam search last.
+
+    Args:
+        guard: has the limits that the help texts name.
     """
     chosen_tasks = set(tasks or ("transcribe",))
     listed_families = dict.fromkeys(card.family for card in registry.cards() if chosen_tasks & set(card.tasks))
@@ -93,7 +98,13 @@ def shown_options(registry: Registry, *tasks: str) -> tuple[OptionField, ...]:
         for spec in option_specs(FAMILIES[family].options_class):
             found.setdefault(spec.name, {}).setdefault(spec, []).append(family)
     listed = [
-        OptionField(spec, tuple(names), len(names) == len(families), len(variants) == 1)
+        OptionField(
+            spec,
+            tuple(names),
+            len(names) == len(families),
+            len(variants) == 1,
+            guard.bounded(spec) if guard is not None else None,
+        )
         for variants in found.values()
         for spec, names in variants.items()
     ]

@@ -24,7 +24,7 @@ class Prompts:
     options_class = ListeningOptions
     placeholder = -1
     tokenizer = SimpleNamespace(
-        id_of=lambda token: SOUND_ID, text=lambda ids: "".join(map(chr, ids)), piece=lambda number: chr(number)
+        id_of=lambda token: SOUND_ID, decode=lambda ids: "".join(map(chr, ids)), piece=lambda number: chr(number)
     )
     asks = "own"
 

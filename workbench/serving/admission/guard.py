@@ -18,6 +18,7 @@ place in the queue and a deadline. So no route has to do that.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 import zipfile
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from workbench.core.errors import BadInput, Busy, Refused, WorkbenchError
+from workbench.core.options import OptionSpec
 from workbench.core.visitors import Visitor, Work, current_work, seconds_in_words, working
 from workbench.serving.admission.call_queue import CallQueue
 from workbench.serving.admission.discretion import discreet, for_visitors
@@ -144,6 +146,15 @@ class Guard:
             raise BadInput(f"{name} is nested too deeply; expected at most {self.limits.json_depth} levels")
         if size > self.limits.text_kb << 10:
             raise BadInput(f"{name} has {size >> 10} kB of text; expected at most {self.limits.text_kb} kB")
+
+    def bounded(self, spec: OptionSpec) -> OptionSpec:
+        """Returns an option with the largest number that `check_options` accepts, for a help text."""
+        limit = BOUNDED.get(spec.name)
+        if limit is None:
+            return spec
+        return replace(
+            spec, maximum=min(getattr(self.limits, limit), math.inf if spec.maximum is None else spec.maximum)
+        )
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises `BadInput` for options beyond the limits of this server."""

@@ -44,7 +44,7 @@ def answer(session: ConversationSession, rows: int, number: int, cfg: float) -> 
     """Returns the rows of one answer [rows, streams]."""
     network: Any = session.network
     turns = [Turn("user", text=f"say {' '.join(DIGIT_WORDS[: 1 + number % len(DIGIT_WORDS)])}")]
-    prompt = prompt_parts(turns, network.layout, session.described.tokenizer.encode, network.context)
+    prompt = prompt_parts(turns, network.layout, session.checkpoint.tokenizer.encode, network.context)
     plan = AnswerPlan(
         "audio",
         min_audio_rows=rows,

@@ -29,7 +29,7 @@ def test_passing_limits_are_met_and_tight(reference: np.ndarray, error: np.ndarr
     if any(math.isinf(value) for value in comparison.measured.values()):
         return
     assert set(limits) == set(comparison.measured)
-    at_limits = compare_stage(stage, reference, reference + error, Tolerances(EXACT, (("*", limits),)).of(stage))
+    at_limits = compare_stage(stage, reference, reference + error, Tolerances(EXACT, (("*", limits),)).for_stage(stage))
     assert at_limits.passes, (limits, comparison.measured)
     for name, limit in limits.items():
         value = comparison.measured[name]
@@ -72,7 +72,7 @@ def test_single_top1_flip_passes_except_under_exact() -> None:
 def test_non_finite_values_on_one_side_never_pass() -> None:
     broken = X.copy()
     broken[3, 4] = np.inf
-    comparison = compare_stage("encoder.output", X, broken, Tolerances(PRESETS["q4"]).of("x"))
+    comparison = compare_stage("encoder.output", X, broken, Tolerances(PRESETS["q4"]).for_stage("x"))
     assert (
         not comparison.passes
         and comparison.differs

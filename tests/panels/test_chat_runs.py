@@ -33,8 +33,6 @@ from tests.support.fake_chat import FakeChatRegistry, FakeConverser, add_familie
 from tests.support.fake_panels import broken
 from workbench.core.errors import BadInput
 from workbench.core.visitors import Visitor, current_visitor, visited_by
-from workbench.serving.admission.guard import Guard
-from workbench.serving.admission.limits import LOCAL, PUBLIC
 from workbench.session.conversation import AudioPiece
 from workbench.session.messages import check_messages
 from workbench.speech.replay import MAX_VALUES, Sound
@@ -160,16 +158,6 @@ def test_catalogue_lists_chat_models_with_their_options(registry: FakeChatRegist
     assert options["probabilities"]["kind"] == "switch" and options["seed"]["whole"]
     assert "modalities" not in {each["name"] for each in listing["models"][-1]["options"]}, "the model writes text only"
     json.dumps(listing, allow_nan=False)
-
-
-def test_help_of_an_option_names_the_largest_number_of_this_server(registry: FakeChatRegistry) -> None:
-    infos = []
-    for guard in (Guard("local"), Guard("public")):
-        listing = catalogue(registry, (), guard)  # type: ignore[arg-type]
-        infos.append({each["name"]: each["info"] for each in listing["models"][0]["options"]})
-    assert infos[0]["max_new_tokens"].endswith(f"1 to {LOCAL.new_tokens})")
-    assert infos[1]["max_new_tokens"].endswith(f"1 to {PUBLIC.new_tokens})")
-    assert infos[0]["temperature"] == infos[1]["temperature"]
 
 
 def test_catalogue_without_chat_models_explains_how_to_install_one(registry: FakeChatRegistry) -> None:

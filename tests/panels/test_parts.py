@@ -30,6 +30,7 @@ from workbench.core.options import option_specs
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.registry.cards import BadCard
 from workbench.serving.admission.guard import Guard
+from workbench.serving.admission.limits import PUBLIC
 from workbench.session.values import Segment, Transcript
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +50,15 @@ ROW = Row(
 
 
 # Options.
+
+
+def test_help_of_an_option_names_the_largest_number_of_this_server(pool: Any) -> None:
+    local, public = (
+        {each.key: each.info for each in shown_options(pool.registry, guard=Guard(mode))}
+        for mode in ("local", "public")
+    )
+    assert f"1 to {PUBLIC.beams}" in public["beam_size"] and f"1 to {PUBLIC.beams}" not in local["beam_size"]
+    assert {name for name in local if local[name] != public[name]} == {"beam_size", "nbest"}
 
 
 def test_each_option_becomes_one_input_of_the_matching_kind(pool: Any) -> None:

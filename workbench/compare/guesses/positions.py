@@ -93,6 +93,8 @@ def _other_positions(
         scaled = _scaled(reference, reference_values, difference) if part is None else ()
         for words, alternative, times in (*_alternatives(reference, len(scene.reference)), *scaled):
             change = (times * alternative(rows, width) if alternative else 0.0) - reference_values
+            if not change.any():  # such as first rows without positions, before the rows that are tried
+                continue
             share = 0.0
             if part is not None:
                 share = float((part * (difference - change)).sum()) / max(float((part * part).sum()), _TINY)

@@ -22,7 +22,7 @@ from workbench.isolation.concurrent import ParallelSession
 from workbench.isolation.kinds import kind_of
 from workbench.isolation.serial import ProcessSession
 from workbench.prepared import pool as prepared
-from workbench.prepared.kinds import COMPILED, Kind
+from workbench.prepared.kinds import COMPILED, Kind, session_environment
 from workbench.prepared.pool import STARTED_EARLY, PreparedProcesses, prepared_processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely")
@@ -321,3 +321,14 @@ def test_language_model_imports_leave_no_files_in_the_temporary_folder(
     finally:
         pool.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"])
+def test_sessions_keep_little_code_of_products_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    assert session_environment("root", parallel=False)[name] == "64"
+    assert name not in session_environment("root", parallel=True), "an engine multiplies in few shapes, again and again"
+    monkeypatch.setenv(name, "512")
+    assert session_environment("root", parallel=False)[name] == "512"

@@ -25,6 +25,7 @@ READ_LATE = frozenset(
 )
 # The same, but huggingface_hub reads them when it is imported; a forked process imports that part of it again.
 READ_BY_HUB = frozenset({"HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"})
+KEPT_PRODUCTS = "64"  # more than the layers of a model need for one length
 OF_RAY = "RAY_"  # begins the names of ray's variables, which no session reads
 
 
@@ -77,4 +78,9 @@ def session_environment(root: str, parallel: bool) -> dict[str, str]:
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     if parallel:
         environment["PYTHONWARNINGS"] = ",".join([QUIET, *filter(None, [os.environ.get("PYTHONWARNINGS")])])
+    else:
+        # oneDNN and PyTorch would keep the code of the last 1024 products each, some 0.2 MB for one. Every length of a
+        # segment needs its own code, which all layers share, and few segments have the length of an earlier one.
+        environment.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KEPT_PRODUCTS)
+        environment.setdefault("LRU_CACHE_CAPACITY", KEPT_PRODUCTS)
     return environment

@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 
-_MAX_FILE_BYTES = 16 << 20  # bytes; a real file has about ten thousand
+_MAX_FILE_BYTES = 16 << 20  # a real file has about ten thousand
 _MIN_VARIANCE = 1e-20  # FireRedASR's own floor
 _FLOATS = {b"FM ": "<f4", b"DM ": "<f8"}  # Kaldi's matrices, by the token at their head
 

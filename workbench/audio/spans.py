@@ -14,7 +14,7 @@ from workbench.audio.constants import FRAME_SHIFT, SAMPLE_RATE
 from workbench.core.errors import BadInput
 
 _PAUSE_SECONDS = 0.2  # a cut goes to the middle of the quietest part of this length
-_MIN_CAP_SECONDS = 0.1  # seconds
+_MIN_CAP_SECONDS = 0.1
 _BLOCK = 60 * SAMPLE_RATE  # samples whose levels are computed at a time: a long recording is not copied whole
 _SILENCE = 1e-10  # mean square that counts as digital silence: -100 dB
 

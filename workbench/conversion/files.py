@@ -29,7 +29,7 @@ LANGUAGE_FILES = (
     "chat_template*",
     "*.jinja",
 )
-MAX_FILE_BYTES = 64 << 20  # bytes; the tokenizer of a large language model has a sixth of that
+MAX_FILE_BYTES = 64 << 20  # the tokenizer of a large language model has a sixth of that
 
 
 def small_files(directory: Path, patterns: Iterable[str], folder: str = "") -> dict[str, Path]:

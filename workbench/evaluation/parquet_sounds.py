@@ -16,7 +16,7 @@ from workbench.evaluation.addresses import is_address, opened_address
 from workbench.formats.parquet_files import ParquetFile, parquet_errors, parquet_library
 
 PARQUET = ".parquet"
-MAX_PAGE_BYTES = 1 << 30  # bytes; of a column with sound
+MAX_PAGE_BYTES = 1 << 30  # of a column with sound
 NAMES = ("audio", "sound", "speech", "recording", "wav", "flac", "mp3", "ogg", "opus", "m4a", "file")
 """Names of columns with the bytes of sound, the usual ones first; a column of bytes with a path may have any name."""
 

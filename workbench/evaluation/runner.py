@@ -140,7 +140,7 @@ def run(
             else []
         )
         all_models = (*(each.model for each in chosen_models), *(each.model for each in files))
-        matched = [match(each, draft.files[0], corpus.root) for each in files]
+        matched = match(files, draft.files[0], corpus.root)
         requested_run = Run(
             Manifest(corpus.path, corpus.root, corpus.format, draft.digest, draft.utterances, draft.skipped),
             {"name": normaliser, "version": normaliser_version},

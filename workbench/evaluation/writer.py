@@ -53,6 +53,11 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def __iter__(self) -> Iterator[Utterance]:
+        """Yields all utterances in their order."""
+        with self.path.open("rb") as file:
+            yield from map(Utterance.from_line, file)
+
     def at(self, positions: Sequence[Position]) -> list[Utterance]:
         """Returns the utterances at some positions."""
         with self.path.open("rb") as file:

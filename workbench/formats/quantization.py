@@ -28,7 +28,7 @@ MAX_HALF = 65504.0  # the largest number in half precision, the type of the bloc
 
 
 AUTO = "auto"
-MAX_AUTO_F32_BYTES = 4e9  # bytes; larger f32 files are made only on request
+MAX_AUTO_F32_BYTES = 4e9  # larger f32 files are made only on request
 
 
 class Kind(Enum):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput, message_of
 
-MAX_TEXT_BYTES = 1 << 30  # bytes
+MAX_TEXT_BYTES = 1 << 30
 BLANKS = " \t\n\r\v\f"
 """The white space that separates words and tokens. Other spaces of Unicode may be part of one, as in ARPA files."""
 

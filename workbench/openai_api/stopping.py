@@ -8,7 +8,7 @@ from typing import Any
 from workbench.openai_api.errors import Refusal
 
 MAX_STOPS = 16
-MAX_STOP_CHARACTERS = 1000  # characters
+MAX_STOP_CHARACTERS = 1000
 
 
 def read_stops(value: Any, name: str = "stop") -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from workbench.text.scripts import clipped
 LISTS = (".txt", ".jsonl")
 TRACES = ("", ".safetensors", ".npz", ".zip")  # what a dump's name may end in; a folder has no suffix
 MAX_INPUTS = 10_000
-MAX_LIST_BYTES = 64 << 20  # bytes
+MAX_LIST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from workbench.prepared.kinds import READ_BY_HUB, Kind, unused_packages
 from workbench.system.forks import end_with, why_not_forkable
 from workbench.system.imports import hidden_packages
 
-MAX_MESSAGE_BYTES = 1 << 20  # bytes
+MAX_MESSAGE_BYTES = 1 << 20
 STATUS = struct.Struct("<i")
 READY = "ready"  # what it says after its imports; anything else is the reason why it cannot serve
 FILES = 3  # that come with an order

@@ -35,7 +35,7 @@ WEIGHTS_FACTOR = 1.3  # weights and working memory, per byte of weights
 FLOAT_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}  # per value, by the type's name in safetensors files
 MIN_BYTES = min(FLOAT_BYTES.values())
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}  # per value at work
-MAX_HEADER_BYTES = 100 << 20  # bytes; a file that claims more is damaged
+MAX_HEADER_BYTES = 100 << 20  # a file that claims more is damaged
 
 
 class MemoryBudget:

@@ -22,7 +22,7 @@ from workbench.core.errors import BadInput
 
 FORMAT = "speech-workbench-chat"
 MAX_TURNS, MAX_COLUMNS = 1000, 3
-MAX_TEXT_CHARACTERS = 1_000_000  # characters
+MAX_TEXT_CHARACTERS = 1_000_000
 FINISHES = ("stop", "length", "cancelled", "failed")
 
 

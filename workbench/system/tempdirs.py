@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 
 PREFIX = "workbench-"
 OWNER = ".started"  # a file in such a folder: the id of the process that made it, and its mark
-MAX_FOLDER_CHARACTERS = 40  # characters; the path of a Unix socket in such a folder is limited to about a hundred
+MAX_FOLDER_CHARACTERS = 40  # the path of a Unix socket in such a folder is limited to about a hundred
 DISTINCT = 10  # characters; a name this long is unique in practice
 SHARED_MEMORY = Path("/dev/shm")  # where Linux shows shared memory as files
 

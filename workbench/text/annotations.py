@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from workbench.session.values import Transcript
 from workbench.text.spoken_words import spoken_words
-from workbench.text.subtitles import segments_of
+from workbench.text.subtitles import milliseconds, segments_of
 
 CHANNEL = 1  # the model hears all channels of a recording as one
 UNNAMED = "recording"
@@ -37,7 +37,7 @@ def write_textgrid(transcripts: Sequence[Transcript], files: Sequence[str] = ())
     if words:
         tiers["words"] = intervals((each.start, each.end, each.text) for each in words)
     ends = [tier[-1].end for tier in tiers.values() if tier]
-    end = max([1, *(_ms(each.audio_seconds) for each in transcripts), *ends])
+    end = max([1, *(milliseconds(each.audio_seconds) for each in transcripts), *ends])
     lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", *_span(0, end, "")]
     lines += ["tiers? <exists>", f"size = {len(tiers)}", "item []:"]
     for number, (name, tier) in enumerate(tiers.items(), 1):
@@ -62,7 +62,7 @@ def write_ctm(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> s
     for name, transcript in zip(names, transcripts, strict=True):
         recording = _field(name) or UNNAMED
         for word in spoken_words(segments_of(transcript)):
-            start, end = _ms(word.start), _ms(word.end)
+            start, end = milliseconds(word.start), milliseconds(word.end)
             confidence = "" if word.confidence is None else f" {word.confidence:.3f}"
             times = f"{_seconds(start)} {_seconds(max(end - start, 0))}"
             lines.append(f"{recording} {CHANNEL} {times} {_field(word.text)}{confidence}\n")
@@ -74,7 +74,7 @@ def intervals(stretches: Iterable[tuple[float, float, str]]) -> list[Interval]:
     found: list[Interval] = []
     for start_seconds, end_seconds, label in sorted(stretches):
         before = found[-1].end if found else 0
-        start, end = max(_ms(start_seconds), before), _ms(end_seconds)
+        start, end = max(milliseconds(start_seconds), before), milliseconds(end_seconds)
         if end > start or not found:
             found.append(Interval(start, max(end, start + 1), label))
         else:
@@ -107,10 +107,6 @@ def _field(text: str) -> str:
     """Returns a text as one field. A line that begins with two semicolons would be a comment."""
     field = "_".join(text.split())
     return f"_{field}" if field.startswith(";;") else field
-
-
-def _ms(seconds: float) -> int:
-    return max(round(1000 * seconds), 0)
 
 
 def _seconds(milliseconds: int) -> str:

@@ -105,7 +105,7 @@ def _segment_cues(segment: Segment) -> list[Cue]:
     if not atoms:
         return []
     if segment.end - segment.start <= MAX_SECONDS and _fitting(atoms) == len(atoms):
-        return [Cue(_ms(segment.start), _ms(segment.end), _lines(atoms))]
+        return [Cue(milliseconds(segment.start), milliseconds(segment.end), _lines(atoms))]
     groups: list[Sequence[Atom]] = []
     at, columns_left = 0, _columns(atoms)
     while at < len(atoms):
@@ -117,7 +117,7 @@ def _segment_cues(segment: Segment) -> list[Cue]:
         last = index + 1 == len(groups)
         until = segment.end if last else min(groups[index + 1][0].start, group[-1].end + LINGER_SECONDS)
         end = min(until, group[0].start + MAX_SECONDS)
-        cues_of_groups.append(Cue(_ms(group[0].start), _ms(end), _lines(group)))
+        cues_of_groups.append(Cue(milliseconds(group[0].start), milliseconds(end), _lines(group)))
     return cues_of_groups
 
 
@@ -244,5 +244,6 @@ def _columns(atoms: Sequence[Atom]) -> int:
     return display_width(_text(atoms))
 
 
-def _ms(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
+    """Returns whole milliseconds, at least 0."""
     return max(0, round(1000 * seconds))

@@ -33,7 +33,7 @@ from workbench.trace.other_dumps import how_to_write, torch_advice
 
 Reader = Callable[[], np.ndarray]
 
-MAX_ARRAY_BYTES = 4 << 30  # bytes; a stage of an hour of speech has a tenth of that
+MAX_ARRAY_BYTES = 4 << 30  # a stage of an hour of speech has a tenth of that
 FREELY_COMPRESSED_BYTES = (
     256 << 20
 )  # bytes of an array that an archive may compress at any ratio; it is unpacked in memory

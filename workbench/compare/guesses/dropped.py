@@ -13,7 +13,7 @@ import numpy as np
 from workbench.compare.guesses.guess import Guess, Rows, Scene, relative_l2, table
 
 _MIN_ZEROS = 16
-_LEAST, _MOST = 0.005, 0.6  # of the rate of a dropout
+_MIN_RATE, _MAX_RATE = 0.005, 0.6  # of a dropout
 _DEVIATIONS = 5.0  # by which the share of zeros may differ from the rate
 _PLAIN_RATES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.5)
 
@@ -59,7 +59,7 @@ def _rate(r: np.ndarray, c: np.ndarray, allowed: float, size: float) -> tuple[fl
     factor = float((r[kept] * c[kept]).sum() / np.square(r[kept]).sum())
     rate = 1 - 1 / factor if factor > 1 else 0.0
     rate = next((each for each in _PLAIN_RATES if abs(each - rate) < 1e-3), rate)
-    if not _LEAST <= rate <= _MOST:
+    if not _MIN_RATE <= rate <= _MAX_RATE:
         return None
     if abs(zeros - rate * count) > _DEVIATIONS * math.sqrt(count * rate * (1 - rate)):
         return None

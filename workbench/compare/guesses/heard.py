@@ -21,12 +21,12 @@ from workbench.compare.guesses.mel_bank import Bank
 from workbench.compare.guesses.resamplers import FILTERED, SIMPLE, Resampler, by_soxr
 
 _RATES = (8000, 11025, 12000, 22050, 24000, 32000, 44100, 48000)  # Hz
-_LONGEST = 3 * 60 * SAMPLE_RATE  # samples
+_MAX_SAMPLES = 3 * 60 * SAMPLE_RATE
 _FRAMES_OFF = 3  # by which the number of frames may differ, as ends are treated in several ways
 _MAX_CHANNELS = 8
 _FAR_BETTER = 0.5  # a later version is named only if its remaining error is at most this share of an earlier one's
-_SHARE = 0.05  # of the error that may remain
-_MOST = 2e-3  # relative L2 that may remain
+_MAX_SHARE = 0.05  # of the error that may remain
+_MAX_REMAINING = 2e-3  # relative L2
 _TRIED_ROWS = 48
 _ABOVE_NOISE = 100.0  # powers above which the noise of 16 bits hardly matters
 _LOST = math.log(100)  # in a band that has lost its power
@@ -49,7 +49,7 @@ class _Version:
 def other_sounds(scene: Scene) -> Iterator[Guess]:
     """Yields the filter bank of the sound that a port has heard instead."""
     samples, reference, candidate = scene.samples, scene.reference, scene.candidate
-    if scene.stage != FILTER_BANK or samples is None or not 0 < len(samples) <= _LONGEST:
+    if scene.stage != FILTER_BANK or samples is None or not 0 < len(samples) <= _MAX_SAMPLES:
         return
     if reference.ndim != 2 or reference.shape[1:] != candidate.shape[1:] or not np.isfinite(candidate).all():
         return
@@ -158,7 +158,7 @@ def _remaining(bank: Bank, heard: np.ndarray, scene: Scene, noise: np.ndarray) -
         error = relative_l2(expected, values)
         both = rows[rows < shared]
         plain = relative_l2(np.maximum(scene.reference[both], noise), np.maximum(candidate[both], noise))
-        if not error <= min(_MOST, _SHARE * plain):
+        if not error <= min(_MAX_REMAINING, _MAX_SHARE * plain):
             return math.inf
     return error
 

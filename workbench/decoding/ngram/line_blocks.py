@@ -16,7 +16,7 @@ from pathlib import Path
 from workbench.core.errors import BadInput, message_of
 
 BLOCK = 1 << 20  # bytes that are read at a time
-MAX_LINE_BYTES = 1 << 20  # bytes; a file with a longer line is not a text of lines
+MAX_LINE_BYTES = 1 << 20  # a file with a longer line is not a text of lines
 GZIP = b"\x1f\x8b"
 
 

@@ -46,7 +46,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 TABLES = (".csv", ".tsv")  # endings of lists; .gz may follow
 OBJECTS = (".jsonl", ".json", ".ndjson", ".manifest", ".list")  # the last is WeNet's
 ARROW = ".arrow"  # ending of Hugging Face's tables that are not read
-MAX_ID_CHARACTERS = 300  # characters
+MAX_ID_CHARACTERS = 300
 MAX_TEXT_CHARACTERS = 1_000_000
 MAX_SECONDS = 10_000_000
 DEEPEST = 50  # levels of lists and objects in a column
@@ -136,8 +136,10 @@ def by_known_names(fields: Mapping[str, Any], columns: Mapping[str, str] | None 
     return row
 
 
-def columns_of(names: Iterable[str], text_column: str | None = None) -> dict[str, str]:
-    """Returns the column of each name: the first spelling in `COLUMNS` that is there.
+def columns_of(
+    names: Iterable[str], text_column: str | None = None, columns: Mapping[str, tuple[str, ...]] = COLUMNS
+) -> dict[str, str]:
+    """Returns the column of each name: the first spelling in `columns` that is there.
 
     Args:
         text_column: the column with the text, whatever its name.
@@ -145,7 +147,7 @@ def columns_of(names: Iterable[str], text_column: str | None = None) -> dict[str
     lower = {name.strip().lower(): name for name in reversed([*names])}
     column_of = {
         meaning: next(lower[alias] for alias in aliases if alias in lower)
-        for meaning, aliases in COLUMNS.items()
+        for meaning, aliases in columns.items()
         if any(alias in lower for alias in aliases)
     }
     return column_of if text_column is None else {**column_of, "text": text_column}

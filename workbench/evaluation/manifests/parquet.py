@@ -29,7 +29,7 @@ from workbench.evaluation.places import SOUNDS, place_of
 from workbench.formats.parquet_files import ParquetFile, parquet_errors, parquet_library
 
 BATCH = 256  # rows that are read at a time
-MAX_PAGE_BYTES = 1 << 27  # bytes; of a column without sound
+MAX_PAGE_BYTES = 1 << 27  # of a column without sound
 MAX_NAME_CHARACTERS = 150  # characters of the name that a recording had as a file
 MAX_NAMED = 12  # splits that an error names
 OF_A_PART = ("offset", "duration", "end", "channel")

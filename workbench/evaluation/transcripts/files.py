@@ -17,19 +17,27 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.evaluation.manifests.corpus import COLUMNS, MAX_TEXT_CHARACTERS, OBJECTS, TABLES, with_slashes
+from workbench.evaluation.manifests.corpus import (
+    COLUMNS,
+    MAX_TEXT_CHARACTERS,
+    OBJECTS,
+    TABLES,
+    columns_of,
+    with_slashes,
+)
 from workbench.evaluation.manifests.named_values import named_values
 from workbench.formats.text_files import lines_of, read_text, words_of
 
 TRN, CTM, COMMENT = ".trn", ".ctm", ";;"
 # In NeMo's lists, `text` is the reference, so the names of a recognised text come first.
-TEXTS = ("pred_text", "prediction", "pred", "hypothesis", "hyp", "hyp_text", *COLUMNS["text"])
+RECOGNISED_TEXT = ("pred_text", "prediction", "pred", "hypothesis", "hyp", "hyp_text", *COLUMNS["text"])
+COLUMNS_READ = {"id": COLUMNS["id"], "audio": COLUMNS["audio"], "text": RECOGNISED_TEXT}
 _TRN_LINE = re.compile(r"(.*?)[ \t]*\(([^()\s]+)\)[ \t]*")
 
 
@@ -62,7 +70,7 @@ def read_transcripts(path: Path) -> list[FoundTranscript]:
     for each in found:
         if len(each.text) > MAX_TEXT_CHARACTERS:
             raise BadInput(
-                f"{each.where}: the transcript has {len(each.text)} characters; at most {MAX_TEXT_CHARACTERS}"
+                f"{each.where}: the transcript has {len(each.text)} characters; expected at most {MAX_TEXT_CHARACTERS}"
             )
     return found
 
@@ -121,7 +129,10 @@ def _ctm(text: str, name: str) -> Iterator[FoundTranscript]:
         start, duration = (_number(each, where) for each in numbers)
         first_channel, first = channels.setdefault(recording, (channel, where))
         if channel != first_channel:
-            raise BadInput(f"{where}: {recording} has the channel {channel}, and {first_channel} at {first}; one each")
+            raise BadInput(
+                f"{where}: {recording} has the channel {channel}, and {first_channel} at {first}; expected one channel "
+                "for each recording"
+            )
         spoken = {"text": word, "start": round(start, 3), "end": round(start + duration, 3)}
         if len(fields) == 6 and fields[5].upper() != "NA":
             spoken["confidence"] = _number(fields[5], where)
@@ -143,7 +154,8 @@ def _number(text: str, where: str) -> float:
 
 
 def _csv(text: str, name: str) -> Iterator[FoundTranscript]:
-    return _table(text, name, next((each for each in (",", "\t", ";") if each in lines_of(text)[0]), ","))
+    first_line = lines_of(text)[0]
+    return _table(text, name, next((each for each in (",", "\t", ";") if each in first_line), ","))
 
 
 def _tsv(text: str, name: str) -> Iterator[FoundTranscript]:
@@ -154,14 +166,15 @@ def _table(text: str, name: str, delimiter: str, quoting: Any = csv.QUOTE_MINIMA
     csv.field_size_limit(max(csv.field_size_limit(), 2 * MAX_TEXT_CHARACTERS))
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
     try:
-        columns = [each.strip() for each in next(reader, [])]
+        names = [each.strip() for each in next(reader, [])]
+        columns = columns_of(names, columns=COLUMNS_READ)
         for row in reader:
             where = f"{name}, line {reader.line_num}"
             if not any(each.strip() for each in row):
                 continue
-            if len(row) != len(columns):
-                raise BadInput(f"{where} has {len(row)} fields; expected {len(columns)}, as the first line")
-            yield _of_fields(dict(zip(columns, row, strict=True)), where)
+            if len(row) != len(names):
+                raise BadInput(f"{where} has {len(row)} fields; expected {len(names)}, as the first line")
+            yield _of_fields(dict(zip(names, row, strict=True)), columns, where)
     except csv.Error as error:
         raise BadInput(f"{name}, line {reader.line_num} cannot be read as a row of a table ({error})") from error
 
@@ -179,7 +192,7 @@ def _objects(text: str, name: str) -> Iterator[FoundTranscript]:
     for where, row in rows:
         if not isinstance(row, dict):
             raise BadInput(f"{where} is {type(row).__name__}; expected an object with an id and a text")
-        yield _of_fields(row, where)
+        yield _of_fields(row, columns_of(row, columns=COLUMNS_READ), where)
 
 
 def _json(text: str, where: str) -> Any:
@@ -191,27 +204,17 @@ def _json(text: str, where: str) -> Any:
         ) from error
 
 
-def _of_fields(fields: Mapping[str, Any], where: str) -> FoundTranscript:
-    """Returns the transcript of a row of a table, or of an object."""
-    names = tuple(
-        with_slashes(str(fields[column]).strip())
-        for column in (_column(fields, COLUMNS["id"]), _column(fields, COLUMNS["audio"]))
-        if column is not None and isinstance(fields[column], (str, int)) and str(fields[column]).strip()
-    )
+def _of_fields(fields: Mapping[str, Any], columns: Mapping[str, str], where: str) -> FoundTranscript:
+    """Returns the transcript of a row of a table, or of an object; `columns` as `columns_of` returns them."""
+    references = [fields[columns[meaning]] for meaning in ("id", "audio") if meaning in columns]
+    names = [with_slashes(str(each).strip()) for each in references if isinstance(each, (str, int))]
+    names = [each for each in names if each]
     if not names:
-        raise BadInput(f"{where} names no recording; expected its id or its path, under {' or '.join(_NAMED)}")
-    column = _column(fields, TEXTS)
-    if column is None:
-        raise BadInput(f"{where} has no text; expected one under {', '.join(TEXTS[:3])} or text")
-    text = fields[column]
+        expected = f"{COLUMNS['id'][0]} or {COLUMNS['audio'][0]}"
+        raise BadInput(f"{where} names no recording; expected its id or its path, under {expected}")
+    if "text" not in columns:
+        raise BadInput(f"{where} has no text; expected one under {', '.join(RECOGNISED_TEXT[:3])} or text")
+    text = fields[columns["text"]]
     if not isinstance(text, str):
-        raise BadInput(f"{where}: its {column} is {text!r:.60}; expected a text")
-    return FoundTranscript(where, names, text.strip())
-
-
-_NAMED = (COLUMNS["id"][0], COLUMNS["audio"][0])
-
-
-def _column(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    lower = {str(name).strip().lower(): name for name in reversed([*fields])}
-    return next((lower[name] for name in names if name in lower), None)
+        raise BadInput(f"{where}: its {columns['text']} is {text!r:.60}; expected a text")
+    return FoundTranscript(where, tuple(names), text.strip())

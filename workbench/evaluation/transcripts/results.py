@@ -15,11 +15,11 @@ from workbench.evaluation.models import DIGESTS, SEPARATOR
 from workbench.evaluation.rows import Result, Utterance, scores_of
 from workbench.evaluation.store import TRANSCRIPTS, Model
 from workbench.evaluation.transcripts.files import FoundTranscript, read_transcripts
-from workbench.evaluation.writer import Corpus, Position, Writer, index_of
+from workbench.evaluation.writer import Position, Writer, index_of
 from workbench.system.user_cache import user_cache
 from workbench.text.rates import score
 
-MAX_NAME_CHARACTERS = 80  # characters
+MAX_NAME_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,25 @@ class MatchedTranscripts:
         ]
 
 
-def match(file: TranscriptFile, utterances: Path, root: str) -> MatchedTranscripts:
-    """Returns the recording of each transcript.
+def match(files: Sequence[TranscriptFile], utterances: Path, root: str) -> list[MatchedTranscripts]:
+    """Returns the recordings of the transcripts of each file.
 
     Args:
         utterances: the file with the corpus.
         root: the folder from which relative paths of recordings count.
 
-    Raises `BadInput` if no transcript belongs to a recording, or two belong to one.
+    Raises `BadInput` if no transcript of a file belongs to a recording, or two belong to one.
     """
-    corpus, by_id = index_of(utterances)
-    by_name = _positions_by_name(corpus)
+    if not files:
+        return []
+    recordings = _Recordings(utterances, root)
+    return [MatchedTranscripts(file, _matched(file, recordings)) for file in files]
+
+
+def _matched(file: TranscriptFile, recordings: _Recordings) -> dict[Position, FoundTranscript]:
     found: dict[Position, FoundTranscript] = {}
     for each in file.transcripts:
-        places = (place for name in each.names for place in _positions_of(name, root, by_id, by_name))
-        position = next((place for place in places if place is not None), None)
+        position = recordings.position_of(each)
         if position is None:
             continue
         if position in found:
@@ -95,12 +99,11 @@ def match(file: TranscriptFile, utterances: Path, root: str) -> MatchedTranscrip
             )
         found[position] = each
     if not found:
-        [utterance] = corpus.at([0])
         raise BadInput(
             f"no transcript of {file.path.name} belongs to a recording of the corpus: the file has names such as "
-            f"{file.transcripts[0].names[0]!r:.80}, and the corpus such as {utterance.id!r:.80}"
+            f"{file.transcripts[0].names[0]!r:.80}, and the corpus such as {recordings.first_id!r:.80}"
         )
-    return MatchedTranscripts(file, found)
+    return found
 
 
 def add_results(writer: Writer, matched: MatchedTranscripts, normaliser: str, limit: int | None) -> int:
@@ -112,9 +115,10 @@ def add_results(writer: Writer, matched: MatchedTranscripts, normaliser: str, li
         limit: only the first `limit` recordings.
     """
     key, name = matched.file.model.key, matched.file.path.name
-    positions = writer.todo(key, limit)
-    for position in positions:
-        [utterance] = writer.corpus.at([position])
+    missing = set(writer.todo(key, limit))
+    for position, utterance in enumerate(writer.corpus):
+        if position not in missing:
+            continue
         found = matched.by_position.get(position)
         if found is None:
             writer.add(Result(utterance.id, key, "", f"{name} has no transcript of it"))
@@ -122,26 +126,31 @@ def add_results(writer: Writer, matched: MatchedTranscripts, normaliser: str, li
         scores = scores_of(score(utterance.text, found.text, normaliser))
         seconds = utterance.duration or 0.0
         writer.add(Result(utterance.id, key, found.text, None, seconds, scores, words=found.words))
-    return len(positions)
+    return len(missing)
 
 
-def _positions_by_name(corpus: Corpus) -> dict[str, Position | None]:
-    """Returns the recordings of a corpus by all their names but the exact ids; None where several have a name."""
-    by_name: dict[str, Position | None] = {}
-    for position in range(len(corpus)):
-        [utterance] = corpus.at([position])
-        for name in _names_of(utterance):
-            by_name[name] = position if by_name.get(name, position) == position else None
-    return by_name
+class _Recordings:
+    """The recordings of a corpus by all names that a file of transcripts may give them. Args: as `match`'s."""
 
+    def __init__(self, utterances: Path, root: str):
+        corpus, self._by_id = index_of(utterances)
+        self._root = root
+        self.first_id = next(iter(self._by_id))
+        self._by_name: dict[str, Position | None] = {}  # None: several recordings have this name
+        for position, utterance in enumerate(corpus):
+            for name in _names_of(utterance):
+                self._by_name[name] = position if self._by_name.get(name, position) == position else None
 
-def _positions_of(
-    name: str, root: str, by_id: Mapping[str, Position], by_name: Mapping[str, Position | None]
-) -> Iterator[Position | None]:
-    """Yields the positions that a name may mean, the most exact one first."""
-    yield by_id.get(name)
-    for each in (name, relative_to(name, root), PurePosixPath(name).name):
-        yield by_name.get(_folded(each))
+    def position_of(self, transcript: FoundTranscript) -> Position | None:
+        """Returns the position of a transcript's recording; None if the corpus has none."""
+        places = (place for name in transcript.names for place in self._places_of(name))
+        return next((place for place in places if place is not None), None)
+
+    def _places_of(self, name: str) -> Iterator[Position | None]:
+        """Yields the positions that a name may mean, the most exact one first."""
+        yield self._by_id.get(name)
+        for each in (name, relative_to(name, self._root), PurePosixPath(name).name):
+            yield self._by_name.get(_folded(each))
 
 
 def _names_of(utterance: Utterance) -> set[str]:

@@ -16,7 +16,7 @@ from workbench.core.errors import Unavailable
 from workbench.system.user_cache import file_name, user_cache
 
 MAX_LOGS = 20  # number of logs of earlier engines that stay
-MAX_REASON_CHARACTERS = 400  # characters
+MAX_REASON_CHARACTERS = 400
 
 # What vLLM prints when it reaches a step, and the sentence to show for it.
 STEPS = (

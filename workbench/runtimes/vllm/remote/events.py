@@ -9,7 +9,7 @@ from __future__ import annotations
 from codecs import getincrementaldecoder
 
 DONE = "[DONE]"  # the data of the last event of a stream in OpenAI's format
-MAX_EVENT_CHARACTERS = 16 << 20  # characters
+MAX_EVENT_CHARACTERS = 16 << 20
 
 
 class EventReader:

@@ -13,7 +13,7 @@ from typing import Any
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.core.settings import Server
 
-MAX_REASON_CHARACTERS = 300  # characters
+MAX_REASON_CHARACTERS = 300
 
 
 def refusal_error(server: Server, status: int, body: bytes) -> WorkbenchError:

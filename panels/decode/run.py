@@ -19,7 +19,7 @@ import numpy as np
 from panels.decode.heads import LOGITS, headed_offers, layout_of
 from panels.decode.hypotheses import greedy_hypothesis, searched, text_of, words_of
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, chosen_offers, offers
-from panels.running.progress import tables
+from panels.running.progress import RunTable, tables
 from panels.running.sessions import SessionPool
 from panels.transcribe.run import sentence_of
 from panels.widgets.samples import references
@@ -122,20 +122,10 @@ class Row:
 
 
 @dataclass(frozen=True)
-class RunState:
+class RunState(RunTable[Row]):
     """The table of results, and the progress of the run."""
 
-    rows: tuple[Row, ...] = ()
-    finished: bool = False
-    stopped: bool = False
-    seconds: float = 0.0  # since the start
-
-    def row(self, key: str) -> Row:
-        """Returns the row with that key; raises `BadInput` if there is none."""
-        for row in self.rows:
-            if row.key == key:
-                return row
-        raise BadInput("that result belongs to an earlier run; pick one of those shown now")
+    NOUN = "result"
 
 
 @dataclass

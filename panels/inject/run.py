@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, check_options_known, chosen_offers, offers, options_for
-from panels.running.progress import tables
+from panels.running.progress import RunTable, tables
 from panels.running.sessions import SessionPool
 from panels.transcribe.run import idle_first, sentence_of
 from workbench.core.errors import BadInput, Cancelled
@@ -59,13 +59,8 @@ class Injection:
 
 
 @dataclass(frozen=True)
-class Answers:
+class Answers(RunTable[Answer]):
     """All answers, and the progress of the run."""
-
-    rows: tuple[Answer, ...] = ()
-    finished: bool = False
-    stopped: bool = False
-    seconds: float = 0.0  # since the start
 
 
 def prepare(

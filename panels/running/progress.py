@@ -10,8 +10,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Protocol, TypeVar
 
+from workbench.core.errors import BadInput
 from workbench.core.visitors import in_current_context, stoppable
 
 POLL_SECONDS = 0.1  # delay until a stop takes effect
@@ -42,6 +44,25 @@ class Row(Protocol):
 
 
 Rows = TypeVar("Rows", bound=Row)
+
+
+@dataclass(frozen=True)
+class RunTable(Generic[Rows]):
+    """The table of a run's results, and the progress of the run, as `tables` makes it."""
+
+    NOUN: ClassVar[str] = "row"  # what messages call a row
+
+    rows: tuple[Rows, ...] = ()
+    finished: bool = False
+    stopped: bool = False
+    seconds: float = 0.0  # since the start
+
+    def row(self, key: str) -> Rows:
+        """Returns the row with that key; raises `BadInput` if there is none."""
+        for row in self.rows:
+            if row.key == key:
+                return row
+        raise BadInput(f"that {self.NOUN} belongs to an earlier run; pick one of those shown now")
 
 
 def tables(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, check_options_known, chosen_offers, offers, options_for
+from panels.running.progress import RunTable
 from panels.widgets.samples import references
 from workbench.core.errors import BadInput
 from workbench.registry.domains import alternative_model
@@ -134,13 +135,9 @@ def instead_of_all(chosen: Sequence[RuntimeOffer], known: Sequence[RuntimeOffer]
 
 
 @dataclass(frozen=True)
-class RunState:
-    """The table of results, and the progress of the run."""
+class RunState(RunTable[Row]):
+    """The table of results, the progress of the run, and another model that may fit better."""
 
-    rows: tuple[Row, ...] = ()
-    finished: bool = False
-    stopped: bool = False
-    seconds: float = 0.0  # since the start
     instead: Instead | None = None
 
     @property
@@ -159,10 +156,3 @@ class RunState:
             if row.status == "running" and row.progress and row.progress.total
         )
         return min((self.settled + under_way) / len(self.rows), 1.0)
-
-    def row(self, key: str) -> Row:
-        """Returns the row with that key; raises `BadInput` if there is none."""
-        for row in self.rows:
-            if row.key == key:
-                return row
-        raise BadInput("that row belongs to an earlier run; pick one of those shown now")

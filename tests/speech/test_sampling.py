@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.speech.network import Scores
-from workbench.speech.sampling import apply_guidance, choose, probability, uniforms
+from workbench.speech.sampling import apply_guidance, draw, probability, uniforms
 
 VALUES = st.sampled_from([-np.inf, -3.0, -1.5, -0.0, 0.0, 0.5, 2.0, 2.5, 40.0])  # with many equal ones
 
@@ -42,15 +42,15 @@ def test_sampled_ids_match_the_slow_definition(
 ) -> None:
     # These numbers lie between the steps of the cumulative sum, so rounding does not decide.
     numbers = [data.draw(st.sampled_from([0.0, 0.11, 0.3371, 0.7193, 0.98765])) for _ in rows]
-    ids = choose(np.array(rows, dtype=np.float32), temperature, top_k, np.array(numbers))
+    ids = draw(np.array(rows, dtype=np.float32), temperature, top_k, np.array(numbers)).columns
     assert ids.tolist() == [slow_choice(row, temperature, top_k, number) for row, number in zip(rows, numbers)]
 
 
 def test_largest_random_number_chooses_an_allowed_id() -> None:
     logits = np.array([[0.0, 1.0, -np.inf, -np.inf], [-80.0, 0.0, -90.0, -100.0]], dtype=np.float32)
     almost = np.full(2, 1 - 2**-53)
-    assert choose(logits, 1.0, 0, almost)[0] == 0
-    assert choose(logits, 0.01, 0, almost)[1] == 1
+    assert draw(logits, 1.0, 0, almost).columns[0] == 0
+    assert draw(logits, 0.01, 0, almost).columns[1] == 1
 
 
 def test_sampled_frequencies_match_the_softmax() -> None:
@@ -59,7 +59,7 @@ def test_sampled_frequencies_match_the_softmax() -> None:
     temperature, top_k, draws = 0.8, 5, 5000
     counts = np.zeros(logits.shape)
     for step in range(draws):
-        counts[np.arange(4), choose(logits, temperature, top_k, uniforms(7, step, 4))] += 1
+        counts[np.arange(4), draw(logits, temperature, top_k, uniforms(7, step, 4)).columns] += 1
     candidates = np.where(logits >= np.sort(logits, axis=1)[:, -top_k][:, None], logits, -np.inf)
     weights = np.exp(candidates / temperature)
     expected = weights / weights.sum(axis=1, keepdims=True)
@@ -96,8 +96,8 @@ def philox(seed: int, step: int, count: int) -> list[int]:
 
 
 def test_guidance_combines_conditional_and_null_logits_for_every_id() -> None:
-    draw = np.random.default_rng(1)
-    main, codec = draw.normal(size=(2, 6)).astype(np.float32), draw.normal(size=(2, 3, 4)).astype(np.float32)
+    source = np.random.default_rng(1)
+    main, codec = source.normal(size=(2, 6)).astype(np.float32), source.normal(size=(2, 3, 4)).astype(np.float32)
     first, others = apply_guidance(Scores(main, codec), 3.0)
     assert others is not None
     assert np.allclose(first, 3 * main[0] - 2 * main[1]) and np.allclose(others, 3 * codec[0] - 2 * codec[1])
@@ -117,6 +117,6 @@ def test_sampling_eight_streams_takes_less_than_half_a_millisecond() -> None:
     best = math.inf
     for step in range(50):
         started = time.perf_counter()
-        choose(logits, 0.8, 20, uniforms(1, step, 8))
+        draw(logits, 0.8, 20, uniforms(1, step, 8))
         best = min(best, time.perf_counter() - started)
     assert best < 0.4e-3

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
-from workbench.text.aligned import aligned_text
 from workbench.text.normalisers import NORMALISERS, basic, digits
 from workbench.text.rates import pool_scores, score
 from workbench.text.scripts import characters, display_width, is_unspaced, join_units, mixed_units
@@ -288,46 +287,6 @@ def test_pooling_no_scores_or_mixed_normalisers_is_refused() -> None:
         else:
             with pytest.raises(BadInput, match=r"basic \(version 2\), digits \(version 2\)"):
                 pool_scores(scores)
-
-
-def test_aligned_text_matches_the_example_in_its_docstring() -> None:
-    text = aligned_text(score("Three, seven one oh two nine.", "three eleven one two nine five"))
-    assert text.splitlines()[1:] == [
-        "reference   three seven  one oh two nine ****",
-        "hypothesis  three eleven one ** two nine five",
-        "                  S          D           I",
-    ]
-    sample = [line.removeprefix("        ") for line in (aligned_text.__doc__ or "").splitlines()]
-    assert "\n".join(text.splitlines()) in "\n".join(sample)
-
-
-def test_aligned_text_of_wide_characters_and_of_equal_texts() -> None:
-    assert aligned_text(score("今天天气很好", "今天气很好啊")).splitlines()[1:] == [
-        "reference   今天天气很好**",
-        "hypothesis  今天**气很好啊",
-        "                D       I",
-    ]
-    assert aligned_text(score("", "")).splitlines()[1:] == ["reference", "hypothesis"]
-
-
-@given(any_text, any_text, st.integers(25, 60))
-def test_aligned_text_respects_its_width_and_aligns_columns(reference: str, hypothesis: str, width: int) -> None:
-    result = score(reference, hypothesis)
-    lines = aligned_text(result, width).split("\n")[1:]
-    heads = [line for line in lines if line.startswith("reference")]
-    widest_unit = max(
-        (display_width(text) for piece in result.alignment for text in (piece.reference, piece.hypothesis)), default=0
-    )
-    assert all(display_width(line) <= max(width, len("hypothesis  ") + widest_unit) for line in lines)
-    marks = "".join(line for line in lines if not line.startswith(("reference", "hypothesis"))).replace(" ", "")
-    assert [marks.count(mark) for mark in "SDI"] == [
-        result.counts.substitutions,
-        result.counts.deletions,
-        result.counts.insertions,
-    ]
-    assert heads
-    with pytest.raises(BadInput, match="columns wide"):
-        aligned_text(result, 12)
 
 
 def test_score_is_json_serialisable_and_jiwer_is_imported_lazily() -> None:

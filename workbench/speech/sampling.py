@@ -109,11 +109,6 @@ class Draw:
         return smallest
 
 
-def choose(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarray | None) -> np.ndarray:
-    """Returns the chosen column of each row: int64 [rows]. The arguments are those of `draw`."""
-    return draw(logits, temperature, top_k, numbers).columns
-
-
 def draw(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarray | None) -> Draw:
     """Chooses a column of each row.
 

@@ -53,12 +53,12 @@ def _words(segment: Segment) -> Iterator[SpokenWord]:
         at = end
 
 
-def disagreements(transcripts: Sequence[Sequence[SpokenWord]], normaliser: str = "basic") -> list[Disagreement]:
+def disagreements(transcripts: Sequence[Sequence[SpokenWord]]) -> list[Disagreement]:
     """Returns for each transcript the places where another transcript differs.
 
-    Every two transcripts are aligned by the least number of edits of their normalised words.
+    Every two transcripts are aligned by the least number of edits of their words, normalised by "basic".
     """
-    normalise = find_normaliser(normaliser).function
+    normalise = find_normaliser("basic").function
     spelt = [[normalise(word.text) for word in words] for words in transcripts]
     places = [[index for index, text in enumerate(texts) if text] for texts in spelt]  # punctuation alone is not a word
     texts = [[row[index] for index in indices] for row, indices in zip(spelt, places, strict=True)]

@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from workbench.core.errors import BadInput, Busy, Refused
+from workbench.core.options import option_specs
 from workbench.core.visitors import Visitor
 from workbench.registry.cards import Card
 from workbench.serving.admission.addresses import FORWARDED, address_of, names_this_machine, trust_proxies
 from workbench.serving.admission.flags import read_users
 from workbench.serving.admission.guard import Guard, Rate, extent
-from workbench.serving.admission.limits import LIMITS, LOCAL, PUBLIC, Limits, read_limits
+from workbench.serving.admission.limits import LOCAL, PUBLIC, Limits, read_limits
 from workbench.serving.admission.mode import mode_for
 
 HUB = Card("x/hub", "Hub", "sensevoice", {"hub": "a/b"})
@@ -162,7 +163,8 @@ def test_users_are_read_from_a_file_of_any_system(tmp_path: Path) -> None:
 
 
 def test_every_limit_is_documented_and_public_limits_are_not_looser() -> None:
-    for name, spec in LIMITS.items():
+    for spec in option_specs(Limits):
+        name = spec.name
         assert spec.help and spec.maximum is not None, name
         local, public = getattr(LOCAL, name), getattr(PUBLIC, name)
         assert public <= local or (name == "process_gb" and local == 0), name
@@ -173,7 +175,8 @@ def test_documented_limits_equal_the_values_of_the_code() -> None:
     page = Path(__file__).parents[3] / "docs" / "security.md"
     rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", page.read_text(encoding="utf-8"), re.MULTILINE)
     documented = {name: (float(local), float(public)) for name, local, public in rows}
-    assert documented == {name: (getattr(LOCAL, name), getattr(PUBLIC, name)) for name in LIMITS}
+    names = [each.name for each in fields(Limits)]
+    assert documented == {name: (getattr(LOCAL, name), getattr(PUBLIC, name)) for name in names}
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.tones import loudest_digit, tone_takes
-from workbench.training.data.augment import AugmentOptions, MaskOptions, power
+from workbench.training.data.augment import AugmentOptions, power
 from workbench.training.data.corpus import (
     LENGTHS,
     CorpusOptions,
     clean_string,
-    digit_strings,
     draw_string,
     draw_takes,
-    log_mel,
-    stacked,
 )
 from workbench.training.data.digit_string import join
 from workbench.training.data.digits import Take
@@ -127,24 +124,6 @@ def test_signal_to_noise_ratio_is_relative_to_the_speech_segments_only(bank):
         background = power(string.samples[~string.active])
         speech = power(string.samples[string.active]) - background
         assert 6.5 < 10 * np.log10(speech / background) < 14.5
-
-
-def test_examples_are_stacked_features_and_repeatable():
-    first, second = (list(digit_strings(TAKES, rng(3), 12)) for _ in range(2))
-    for a, b in zip(first, second, strict=True):
-        assert a.digits == b.digits
-        assert a.features.dtype == np.float32 and a.features.shape[1] == 560
-        np.testing.assert_array_equal(a.features, b.features)
-    other = list(digit_strings(TAKES, rng(4), 12))
-    assert [a.digits for a in other] != [a.digits for a in first]
-
-
-def test_example_features_equal_the_stacked_log_mel_and_masks_change_them(bank):
-    (plain,) = digit_strings(bank, rng(5), 1, PLAIN)
-    string = draw_string(bank, rng(5), PLAIN)
-    np.testing.assert_array_equal(plain.features, stacked(log_mel(string.samples)))
-    (hidden,) = digit_strings(bank, rng(5), 1, PLAIN, MaskOptions(time_masks_per_second=5.0))
-    assert hidden.features.shape == plain.features.shape and not np.array_equal(hidden.features, plain.features)
 
 
 def test_held_out_speaker_is_never_drawn_for_training(bank):

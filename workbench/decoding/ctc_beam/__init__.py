@@ -5,7 +5,6 @@ from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.lexicon import Lexicon, read_lexicon
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_beam.phrases import Phrases, read_phrases
-from workbench.decoding.ctc_beam.posteriors import posteriors
 from workbench.decoding.ctc_beam.record import FrameRecord, Scores, SearchRecord
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "SearchOptions",
     "SearchRecord",
     "SearchState",
-    "posteriors",
     "read_lexicon",
     "read_phrases",
 ]

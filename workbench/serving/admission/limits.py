@@ -7,13 +7,12 @@ as `audio_minutes = 20` for each. This module does not enforce them.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.core.options import MAX_TOKENS, OptionSpec, build_options, option, option_specs
+from workbench.core.options import MAX_TOKENS, build_options, option
 from workbench.formats.text_files import read_text
 from workbench.system.user_cache import user_config
 
@@ -97,7 +96,6 @@ PUBLIC = Limits(
     sessions=200,
     process_gb=3.0,
 )
-LIMITS: Mapping[str, OptionSpec] = {spec.name: spec for spec in option_specs(Limits)}
 
 
 def limits_path() -> Path:
@@ -132,8 +130,3 @@ def _table(path: Path) -> dict[str, Any]:
         raise BadInput(
             f"the limits in {path} are not TOML ({error!s:.100}); expected lines like audio_minutes = 20"
         ) from error
-
-
-def described(limits: Limits) -> list[tuple[str, Any, str]]:
-    """Returns every limit with its value and its meaning, for a table."""
-    return [(name, value, LIMITS[name].help) for name, value in asdict(limits).items()]

@@ -1,13 +1,13 @@
 """Strings of spoken digits as a training set: concatenates takes of one speaker, distorts them, and computes features.
 
 `draw_string` makes one labelled recording of the takes in a `TakeBank`, with digits or without (`without_digits.py`),
-and `digit_strings` yields feature examples. This file knows no network and writes nothing to disk (`pool.py` does).
+and `frames_of` computes its features. This file knows no network and writes nothing to disk (`pool.py` does).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,16 +17,13 @@ from numpy.typing import NDArray
 from workbench.audio.constants import ASR_LFR_M, ASR_LFR_N, FRAME_SHIFT, NUM_MELS, SAMPLE_RATE
 from workbench.training.data.augment import (
     AugmentOptions,
-    MaskOptions,
     add_upper_band,
     distorted,
     filtered,
-    masked,
     passband,
     warp,
 )
 from workbench.training.data.digit_string import DigitString, join
-from workbench.training.data.digits import Take
 from workbench.training.data.take_bank import TakeBank
 from workbench.training.data.without_digits import babble, other_speech, silence, unspoken
 
@@ -250,19 +247,3 @@ def stacked(features: NDArray[np.float32]) -> NDArray[np.float32]:
     from workbench.audio.lfr import stack_frames
 
     return stack_frames(features, ASR_LFR_M, ASR_LFR_N)
-
-
-def digit_strings(
-    takes: Sequence[Take] | TakeBank,
-    rng: np.random.Generator,
-    count: int,
-    options: CorpusOptions | None = None,
-    masks: MaskOptions | None = None,
-) -> Iterator[Example]:
-    """Yields `count` examples; with `masks` their features are partly hidden."""
-    options = options or CorpusOptions()
-    bank = takes if isinstance(takes, TakeBank) else TakeBank.of(takes, options.tempos)
-    for _ in range(count):
-        string = draw_string(bank, rng, options)
-        features = log_mel(string.samples, options.window)
-        yield Example(stacked(masked(features, rng, masks) if masks else features), string.digits)

@@ -63,7 +63,6 @@ class Health:
     """The state of an engine."""
 
     state: str  # stopped, starting, ready or dead
-    startup_seconds: float  # seconds that the last start took
     pids: tuple[int, ...]  # ids of its processes
     log: Path | None
     reason: str = ""  # why it could not start, or why it died
@@ -82,7 +81,6 @@ class Engine:
         self._processes = Processes()
         self._log: EngineLog | None = None
         self._limits: Limits | None = None
-        self._startup_seconds = 0.0
         self._reason = ""
         self._starting = False
         self._patience = STOP_SECONDS
@@ -100,7 +98,6 @@ class Engine:
                 return
             self._end()
             self._starting, self._reason = True, ""
-            start_time = time.perf_counter()
             if self._log is None:
                 self._log = EngineLog.open(self.options.name)
             self._log.begin()
@@ -117,7 +114,6 @@ class Engine:
                 ) from error
             finally:
                 self._starting = False
-                self._startup_seconds = time.perf_counter() - start_time
 
     def _renew_loop(self) -> None:
         """Begins the loop of the next start in a new thread, as only such a thread can fork the engine.
@@ -210,7 +206,7 @@ class Engine:
             state = "stopped"
         else:
             state = "dead" if llm.errored else "ready"
-        return Health(state, self._startup_seconds, self._processes.alive, self.log, self._reason)
+        return Health(state, self._processes.alive, self.log, self._reason)
 
     @property
     def log(self) -> Path | None:

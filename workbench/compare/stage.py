@@ -191,25 +191,58 @@ def compare_stage(
         "limits": limits,
     }
     if kind == "text":
-        try:
-            texts = as_text(stage, reference), as_text(stage, candidate)
-        except BadInput as error:
-            contents = [_content_in_words(array) for array in (reference, candidate)]
-            expected = "one string, or bytes of UTF-8," if stage == "text" else "numbers, or one string,"
-            raise BadInput(
-                f"stage {stage} holds {contents[0]} in the reference and {contents[1]} in the candidate; expected "
-                f"{expected} in both"
-            ) from error
-        return StageComparison(**fields, sequence=measure_text(*texts))
+        return _compare_texts(fields, reference, candidate)
     if kind == "tokens":
-        ids = as_tokens(f"{stage} of the reference", reference), as_tokens(f"{stage} of the candidate", candidate)
-        if is_in_batch(ids[0], candidate):
-            mismatch, rule = explain_shape(ids[0], candidate)
-            return StageComparison(**fields, mismatch=mismatch, rule=rule)
-        hint = explain_tokens(*ids) if guess and stage == PROMPT else None  # the verdict tells about other tokens
-        return StageComparison(**fields, sequence=measure_tokens(*ids), hint=hint)
+        return _compare_tokens(fields, reference, candidate, guess)
     if kind == "streams":
         return _compare_streams(fields, reference, candidate, layout)
+    return _compare_numbers(fields, reference, candidate, guess)
+
+
+def _compare_texts(fields: dict[str, Any], reference: np.ndarray, candidate: np.ndarray) -> StageComparison:
+    stage = fields["stage"]
+    try:
+        texts = as_text(stage, reference), as_text(stage, candidate)
+    except BadInput as error:
+        contents = [_content_in_words(array) for array in (reference, candidate)]
+        expected = "one string, or bytes of UTF-8," if stage == "text" else "numbers, or one string,"
+        raise BadInput(
+            f"stage {stage} holds {contents[0]} in the reference and {contents[1]} in the candidate; expected "
+            f"{expected} in both"
+        ) from error
+    return StageComparison(**fields, sequence=measure_text(*texts))
+
+
+def _compare_tokens(
+    fields: dict[str, Any], reference: np.ndarray, candidate: np.ndarray, guess: bool
+) -> StageComparison:
+    stage = fields["stage"]
+    ids = as_tokens(f"{stage} of the reference", reference), as_tokens(f"{stage} of the candidate", candidate)
+    if is_in_batch(ids[0], candidate):
+        mismatch, rule = explain_shape(ids[0], candidate)
+        return StageComparison(**fields, mismatch=mismatch, rule=rule)
+    hint = explain_tokens(*ids) if guess and stage == PROMPT else None  # the verdict tells about other tokens
+    return StageComparison(**fields, sequence=measure_tokens(*ids), hint=hint)
+
+
+def _compare_streams(
+    fields: dict[str, Any], reference: np.ndarray, candidate: np.ndarray, layout: SpeechLayout | None
+) -> StageComparison:
+    stage = fields["stage"]
+    ids = as_streams(f"{stage} of the reference", reference), as_streams(f"{stage} of the candidate", candidate)
+    if ids[0].shape[1] != ids[1].shape[1]:
+        mismatch = f"the shapes are {shapes(reference, candidate)}: the numbers of streams differ"
+        return StageComparison(**fields, mismatch=mismatch)
+    measured = measure_streams(*ids)
+    hint = explain_streams(*ids, layout) if measured.errors else None
+    return StageComparison(**fields, streams=measured, hint=hint)
+
+
+def _compare_numbers(
+    fields: dict[str, Any], reference: np.ndarray, candidate: np.ndarray, guess: bool
+) -> StageComparison:
+    """Compares arrays of numbers: activations, or logits."""
+    stage, kind, limits = fields["stage"], fields["kind"], fields["limits"]
     for array, side in ((reference, "reference"), (candidate, "candidate")):
         if array.dtype.kind not in "biufc":
             raise BadInput(f"stage {stage} of the {side} holds {array.dtype}; expected numbers")
@@ -230,19 +263,6 @@ def compare_stage(
         )
     logits = measure_logits(reference, candidate) if kind == "logits" else None
     return StageComparison(**fields, numbers=numbers, logits=logits, hint=hint)
-
-
-def _compare_streams(
-    fields: dict[str, Any], reference: np.ndarray, candidate: np.ndarray, layout: SpeechLayout | None
-) -> StageComparison:
-    stage = fields["stage"]
-    ids = as_streams(f"{stage} of the reference", reference), as_streams(f"{stage} of the candidate", candidate)
-    if ids[0].shape[1] != ids[1].shape[1]:
-        mismatch = f"the shapes are {shapes(reference, candidate)}: the numbers of streams differ"
-        return StageComparison(**fields, mismatch=mismatch)
-    measured = measure_streams(*ids)
-    hint = explain_streams(*ids, layout) if measured.errors else None
-    return StageComparison(**fields, streams=measured, hint=hint)
 
 
 def compare_logprobs(reference: Trace, candidate: Trace, limits: Limits) -> StageComparison:

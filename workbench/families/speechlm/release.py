@@ -67,18 +67,7 @@ def read_release(directory: Path) -> Release:
     Raises `BadInput` if something is missing or does not fit together, `Unavailable` for a repository that it names and
     that is not on this machine.
     """
-    yamls = list(training_yamls(directory))
-    if not yamls:
-        if (config := config_file(directory)).is_file():
-            read_json(config)  # says what is wrong with a file that cannot be read
-        raise BadInput(
-            f"{directory.name} has neither a config.json with model_type {' or '.join(MODEL_TYPES)} nor a training "
-            f"yaml with job_type: {JOB}; expected one of them"
-        )
-    if len(yamls) > 1:
-        names = enumerated([path.name for path in yamls])
-        raise BadInput(f"{directory.name} has several training yamls, {names}, with job_type: {JOB}; expected one")
-    training = yamls[0]
+    training = _training_yaml(directory)
     where = f"{directory.name}/{training.name}"
     content = read_yaml(training)
     parts = _section(content, "multimodal_io", where)
@@ -92,10 +81,8 @@ def read_release(directory: Path) -> Release:
     codec = _codec(directory, audio, where)
     # As many rows as the text model's configuration says, which is more than its tokenizer has tokens.
     rows = read_integer(read_json(tokenizer / "config.json"), "vocab_size", f"{tokenizer.name}/config.json")
-    streams, layer = (
-        min(codec.codebooks, read_integer(audio, "codec_max_token_per_frame", where, MAX_PER_FRAME)),
-        codec.codes + 1,
-    )
+    streams = min(codec.codebooks, read_integer(audio, "codec_max_token_per_frame", where, MAX_PER_FRAME))
+    layer = codec.codes + 1
     weights = audio.get("stream_weights")
     if isinstance(weights, list) and len(weights) != streams:
         raise BadInput(
@@ -120,6 +107,22 @@ def read_release(directory: Path) -> Release:
         codec=codec,
         folders=_folders(directory, content),
     )
+
+
+def _training_yaml(directory: Path) -> Path:
+    """Returns the only yaml of a training; raises `BadInput` if there is none, or several."""
+    yamls = list(training_yamls(directory))
+    if not yamls:
+        if (config := config_file(directory)).is_file():
+            read_json(config)  # says what is wrong with a file that cannot be read
+        raise BadInput(
+            f"{directory.name} has neither a config.json with model_type {' or '.join(MODEL_TYPES)} nor a training "
+            f"yaml with job_type: {JOB}; expected one of them"
+        )
+    if len(yamls) > 1:
+        names = enumerated([path.name for path in yamls])
+        raise BadInput(f"{directory.name} has several training yamls, {names}, with job_type: {JOB}; expected one")
+    return yamls[0]
 
 
 def weights_file(directory: Path) -> Path:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
@@ -18,14 +17,12 @@ from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.settings import Server, SessionSpec
 from workbench.families.language.causal_lm import CausalLmOptions
 from workbench.isolation.loader import Session
-from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
-from workbench.session.protocols import last_generation
 from workbench.session.values import Partial
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -146,23 +143,6 @@ def test_remote_alternatives_equal_pytorch(text: RemoteTextSession, local: Regis
         assert [alternative.logprob for alternative in actual_step] == pytest.approx(
             [alternative.logprob for alternative in expected_step], abs=1e-3
         )
-
-
-def embeddings(session: OpenSession, prompt: str) -> np.ndarray:
-    """The rows of the model's embedding table for a prompt: [tokens, hidden]."""
-    writer = session.session.writer  # type: ignore[attr-defined]
-    ids = writer.prompt(prompt, CausalLmOptions()).ids
-    return writer.language.embed(np.array([ids]))[0].detach().numpy()
-
-
-def test_prompt_embeddings_give_the_same_tokens_as_their_text(text: RemoteTextSession, local: Registry) -> None:
-    with local.open("demo/qwen3", "pytorch") as session:
-        expected, rows = session.generate(PROMPT), embeddings(session, PROMPT)
-    actual = last_generation(text.generate_from_embeddings(rows))
-    assert (actual.tokens, actual.prompt_tokens) == (expected.tokens, expected.prompt_tokens)
-    with pytest.raises(BadInput, match=r"refuses the request \(400\): .*hidden"):
-        last_generation(text.generate_from_embeddings(rows[:, :64]))
-    assert text.generate(PROMPT).tokens == expected.tokens, "the server still answers"
 
 
 def test_refusal_of_the_server_is_raised_with_its_message(text: RemoteTextSession) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tests.runtimes.vllm.remote.fake_server import (
     CHAT,
@@ -34,7 +31,7 @@ from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
 from workbench.session.calls import call_of
 from workbench.session.conversation import Answer
-from workbench.session.protocols import Transcribes, last_generation
+from workbench.session.protocols import Transcribes
 from workbench.session.values import Alternative, Generation, Piece
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -205,51 +202,6 @@ def test_call_on_a_closed_session_raises_an_error(session: RemoteTextSession) ->
     session.close()
     with pytest.raises(BadInput, match="the session of mine is closed"):
         session.generate("count")
-
-
-# Embeddings.
-
-
-def decode_tensor(data: str) -> np.ndarray:
-    return torch.load(io.BytesIO(base64.b64decode(data)), weights_only=True).numpy()
-
-
-def test_embedding_prompt_is_sent_to_the_completions_route(session: RemoteTextSession, fake: FakeServer) -> None:
-    generation = last_generation(session.generate_from_embeddings(ROWS, max_new_tokens=2))
-    assert generation.tokens == (1, 2)
-    body = request_body(fake, COMPLETIONS)
-    np.testing.assert_array_equal(decode_tensor(body["prompt_embeds"]), ROWS)
-    assert "prompt" not in body and body["max_tokens"] == 2
-
-
-def test_embeddings_between_texts_are_sent_as_parts_of_a_chat_message(
-    session: RemoteTextSession, fake: FakeServer
-) -> None:
-    list(session.generate_from_embeddings(["hear this: ", ROWS, " and say it"], system="Be brief."))
-    system, user = request_body(fake, CHAT)["messages"]
-    assert system == {"role": "system", "content": "Be brief."}
-    first, rows, last = user["content"]
-    assert (first["text"], rows["type"], last["text"]) == ("hear this: ", "prompt_embeds", " and say it")
-    np.testing.assert_array_equal(decode_tensor(rows["data"]), ROWS)
-
-
-@pytest.mark.parametrize(
-    "prompt, message",
-    [
-        (ROWS[0], r"the embeddings have shape \(3,\) and type float32; expected floating point of shape \(positions"),
-        (ROWS.astype(int), "and type int64; expected floating point"),
-        (ROWS[:0], r"the embeddings have shape \(0, 3\)"),
-        (np.array([[0.0, 1.0], [np.nan, 2.0]]), "row 1 of the embeddings holds values that are not finite"),
-        ([], "the prompt has no parts"),
-        (["a", ROWS[0]], r"the embeddings have shape \(3,\)"),
-    ],
-)
-def test_embeddings_of_wrong_shape_or_type_are_refused(
-    session: RemoteTextSession, fake: FakeServer, prompt: Any, message: str
-) -> None:
-    with pytest.raises(BadInput, match=message):
-        list(session.generate_from_embeddings(prompt))
-    assert not [path for path, _ in fake.requests if path in (CHAT, COMPLETIONS)]
 
 
 # Embeddings in place of placeholders.

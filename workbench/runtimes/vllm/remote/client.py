@@ -33,6 +33,7 @@ from workbench.runtimes.vllm.remote.refusals import (
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 600.0  # without a byte: a busy server may let a request wait that long
 ASK_SECONDS = 60.0  # for answers that need no model
+PARALLEL_REQUESTS = 16  # of `ask_all`
 MAX_ANSWER_BYTES = 64 << 20  # bytes of an answer that is not streamed
 MAX_STREAM_BYTES = 1 << 30  # bytes of a streamed answer
 BEAT_SECONDS = 0.25  # how often a stream's reader gets control while no event comes
@@ -86,11 +87,11 @@ class Client:
         """Returns a whole answer, whatever its status. Raises an error if there is no answer."""
         return self.ask_all([(method, path, body)])[0]
 
-    def ask_all(self, requests: Sequence[tuple[str, str, Any]], parallel_requests: int = 16) -> list[Answer]:
+    def ask_all(self, requests: Sequence[tuple[str, str, Any]]) -> list[Answer]:
         """Returns the answers to requests of (method, path, JSON body), a few of them in parallel."""
 
         async def gather_answers() -> list[Answer]:
-            semaphore = asyncio.Semaphore(parallel_requests)
+            semaphore = asyncio.Semaphore(PARALLEL_REQUESTS)
 
             async def ask_one(method: str, path: str, body: Any) -> Answer:
                 async with semaphore:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import Unavailable
 from workbench.core.options import build_options
 from workbench.families.speechlm.model import SpeechLmOptions
 from workbench.openai_api.sound_formats import PCM
@@ -25,16 +25,15 @@ from workbench.runtimes.vllm.remote.answers import ENDS
 from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.refusals import shortened, unexpected_answer_error
 from workbench.runtimes.vllm.remote.service import CHAT, Service
+from workbench.runtimes.vllm.remote.session import RemoteSession
 from workbench.runtimes.vllm.remote.sound import FULL_SCALE, wav
-from workbench.runtimes.vllm.remote.speech import NO_STAGES
 from workbench.session.conversation import Answer, AnswerSoFar, AnswerStart, AudioPiece, ConversationEvent, Messages
 from workbench.session.messages import Message, Part, TextPart, check_messages, where_of
-from workbench.session.protocols import Converses, Session, Traces
+from workbench.session.protocols import Converses
 from workbench.session.values import Piece
-from workbench.trace.trace import OutputPath, StageSource, Trace
 
 
-class RemoteConversationSession(Session, Converses, Traces):
+class RemoteConversationSession(RemoteSession, Converses):
     """A SpeechLM on a server (see `workbench.session.protocols`). Several threads may call it.
 
     Raises `Unavailable` if the server offers no chats.
@@ -43,18 +42,7 @@ class RemoteConversationSession(Session, Converses, Traces):
     def __init__(self, model: str, client: Client, service: Service):
         if CHAT not in service.routes:
             raise Unavailable(f"the server {client.server.url} does not offer {CHAT} for {service.model}; expected it")
-        self.model = model
-        self.runtime = "vllm"
-        self.load_seconds = 0.0  # set by the code that opens the session
-        self._client: Client | None = client
-        self._service = service
-
-    @property
-    def client(self) -> Client:
-        """The connections; reading them after `close` raises `BadInput`."""
-        if self._client is None:
-            raise BadInput(f"the session of {self.model} is closed; open it again")
-        return self._client
+        super().__init__(model, client, service)
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
         """See `Converses.converse_stream`. The server has the defaults of options that are not set."""
@@ -88,23 +76,6 @@ class RemoteConversationSession(Session, Converses, Traces):
                     answer.add(event)
                     yield event
         yield reader.completed(answer.answer(reader.finish), reading_seconds)
-
-    def trace(
-        self,
-        source: Messages | str,
-        stages: str = "*",
-        given: StageSource = None,
-        out: OutputPath = None,
-        **options: Any,
-    ) -> Trace:
-        """Raises `Unavailable`, as a server shows no stages."""
-        raise Unavailable(NO_STAGES)
-
-    def close(self) -> None:
-        """Closes the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
 
 
 class _ChunkReader:

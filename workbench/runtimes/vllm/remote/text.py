@@ -1,8 +1,7 @@
-"""A plain language model on a server: chats, texts to continue, and prompts with embeddings."""
+"""A plain language model on a server: chats, texts to continue, and chats with embeddings."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import math
 import time
@@ -10,13 +9,10 @@ from collections.abc import Generator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options, conversation_options_class
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import Injected, check_placeholders, read_embeddings, with_own_placeholder
-from workbench.embeddings.torch_writing import saved_tensor
 from workbench.families.language.causal_lm import CausalLmOptions, conversation
 from workbench.families.language.directory import PLACEHOLDER
 from workbench.pipelines.text.text_conversation import text_answer, text_messages
@@ -25,17 +21,16 @@ from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.embedding import HOW, message_content, placeholder_there
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT, COMPLETIONS, Service, pieces
-from workbench.runtimes.vllm.remote.speech import NO_STAGES
+from workbench.runtimes.vllm.remote.session import RemoteSession
 from workbench.session.conversation import ConversationEvent, Messages
-from workbench.session.protocols import Converses, Generates, Session, Traces
+from workbench.session.protocols import Converses, Generates
 from workbench.session.values import Alternative, Generation, Piece, Prompt
-from workbench.trace.trace import OutputPath, StageSource, Trace
 
 NUMBERED = "token_id:"  # the prefix of an id that represents a token
 RULED_OUT = -9999.0  # the log-probability that such servers send for minus infinity
 
 
-class RemoteTextSession(Session, Generates, Converses, Traces):
+class RemoteTextSession(RemoteSession, Generates, Converses):
     """A language model on a server (see `workbench.session.protocols`). Several threads may call it.
 
     Raises `Unavailable` if the server offers neither chats nor completions.
@@ -47,19 +42,8 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
                 f"the server {client.server.url} offers neither {CHAT} nor {COMPLETIONS} for {service.model}; "
                 "expected one of them"
             )
-        self.model = model
-        self.runtime = "vllm"
-        self.load_seconds = 0.0  # set by the code that opens the session
-        self._client: Client | None = client
-        self._service = service
+        super().__init__(model, client, service)
         self._pieces: dict[int, str] = {}  # texts of the tokens seen so far
-
-    @property
-    def client(self) -> Client:
-        """The connections; reading them after `close` raises `BadInput`."""
-        if self._client is None:
-            raise BadInput(f"the session of {self.model} is closed; open it again")
-        return self._client
 
     def generate_stream(
         self, prompt: Prompt, *, embeddings: Sequence[Injected] = (), **options: Any
@@ -90,41 +74,6 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
                 {"prompt": prompt} if messages is None else {"messages": [dict(message) for message in messages]}
             )
         yield from self._generate(client, self._call(prompt_fields, checked_options), checked_options.alternatives)
-
-    def generate_from_embeddings(
-        self, prompt: np.ndarray | Sequence[str | np.ndarray], **options: Any
-    ) -> Generator[Piece | Generation, None, None]:
-        """Continues a prompt of embeddings; yields the same as `generate_stream`.
-
-        Args:
-            prompt: all positions of the prompt [n, H]; or the parts of one message of a conversation, around which the
-                server's chat template writes: texts, and embeddings [n, H] each. The server must be started with
-                --enable-prompt-embeds.
-
-        Raises `BadInput` for malformed embeddings, and with the server's reason if it does not accept them.
-        """
-        client, checked_options = self.client, self._options(options)
-        if isinstance(prompt, np.ndarray):
-            prompt_fields: dict[str, Any] = {"prompt_embeds": _encode(prompt)}
-        else:
-            if not prompt:
-                raise BadInput("the prompt has no parts; expected texts and embeddings")
-            content = [_part(part) for part in prompt]
-            system = [{"role": "system", "content": checked_options.system}] if checked_options.system else []
-            prompt_fields = {"messages": [*system, {"role": "user", "content": content}]}
-        yield from self._generate(client, self._call(prompt_fields, checked_options), checked_options.alternatives)
-
-    def trace(
-        self, source: Prompt, stages: str = "*", given: StageSource = None, out: OutputPath = None, **options: Any
-    ) -> Trace:
-        """Raises `Unavailable`, as a server shows no stages."""
-        raise Unavailable(NO_STAGES)
-
-    def close(self) -> None:
-        """Closes the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
 
     def _with_embeddings(
         self, client: Client, messages: Sequence[Mapping[str, str]] | None, embeddings: Sequence[Embedding]
@@ -230,22 +179,3 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
 
 def _is_id(token: str) -> bool:
     return token.startswith(NUMBERED) and token.removeprefix(NUMBERED).isdecimal()
-
-
-def _part(part: str | np.ndarray) -> Mapping[str, Any]:
-    if isinstance(part, str):
-        return {"type": "text", "text": part}
-    return {"type": "prompt_embeds", "data": _encode(part)}
-
-
-def _encode(embeddings: np.ndarray) -> str:
-    """Returns embeddings in the encoding of vLLM's servers; only the server can check the width."""
-    if embeddings.ndim != 2 or not embeddings.size or embeddings.dtype.kind != "f":
-        raise BadInput(
-            f"the embeddings have shape {embeddings.shape} and type {embeddings.dtype}; expected floating point of "
-            "shape (positions, hidden size)"
-        )
-    if not np.isfinite(embeddings).all():
-        row = int(np.argmin(np.isfinite(embeddings).all(axis=1)))
-        raise BadInput(f"row {row} of the embeddings holds values that are not finite; expected numbers")
-    return base64.b64encode(saved_tensor(embeddings)).decode()

@@ -82,10 +82,10 @@ def _tensor_difference(
         return _large_difference(tensor, file, planned)
 
     def other_tensors() -> Iterator[tuple[str, np.ndarray]]:
-        return ((each.name, _values(each)) for each in _others_of_shape(tensor, planned))
+        return ((each.name, each.values) for each in _others_of_shape(tensor, planned))
 
     stored = file.array(tensor.name).reshape(shape)
-    difference = weight_difference(tensor.name, _values(tensor), stored, info.type, other_tensors)
+    difference = weight_difference(tensor.name, tensor.values, stored, info.type, other_tensors)
     file.let_go(info.offset, info.nbytes)
     return difference
 
@@ -109,10 +109,6 @@ def _large_difference(
 def _others_of_shape(tensor: PlannedTensor, planned: Mapping[str, PlannedTensor]) -> Iterator[PlannedTensor]:
     """Yields the other tensors of the same shape, with which a converter may have exchanged this one."""
     return (each for each in planned.values() if each.shape == tensor.shape and each.name != tensor.name)
-
-
-def _values(tensor: PlannedTensor) -> np.ndarray:
-    return tensor.rows(0, tensor.shape[0]).reshape(tensor.shape)
 
 
 def _without_ones(shape: Sequence[int]) -> list[int]:

@@ -70,7 +70,7 @@ def linear_layers(directory: Path, family: str, stages: Sequence[str]) -> dict[s
             weight, bias = (tensors.get(f"{start}{name}.{kind}") for kind in ("weight", "bias"))
             if weight is None or len(weight.shape) != 2 or weight.shape[0] * weight.shape[1] > MAX_VALUES:
                 continue
-            values = tuple(np.split(_values(each), count)[number] for each in (weight, bias) if each)
+            values = tuple(np.split(each.values, count)[number] for each in (weight, bias) if each)
             layers[stage] = (values[0].T,) if stage.endswith(".fsmn") else values  # stored as [taps, channels]
             break
     return layers
@@ -92,7 +92,3 @@ def _places(tensors: Mapping[str, PlannedTensor], stage: str) -> list[tuple[str,
 
 def _rank(group: str) -> int:
     return _GROUPS.index(group) if group in _GROUPS else 0
-
-
-def _values(tensor: PlannedTensor) -> np.ndarray:
-    return tensor.rows(0, tensor.shape[0]).reshape(tensor.shape)

@@ -38,6 +38,11 @@ class PlannedTensor:
     kind: Kind
     rows: Rows
 
+    @property
+    def values(self) -> np.ndarray:
+        """All values, float32 of the tensor's shape, read anew."""
+        return self.rows(0, self.shape[0]).reshape(self.shape)
+
 
 TypeRule = Callable[[PlannedTensor, str], str]
 """Returns the type of a tensor in a file of this quantisation."""

@@ -25,7 +25,7 @@ from workbench.openai_api.logprobs import REQUESTED_ALTERNATIVES, read_chat_logp
 from workbench.openai_api.stopping import Stopping, read_stops
 from workbench.pipelines.conversation.spoken_messages import checked_messages
 from workbench.pipelines.text.text_conversation import text_answer
-from workbench.runtimes.vllm.embedding_parts.content_part import PART, read_part
+from workbench.runtimes.vllm.embedding_parts.content_part import PART, is_embedding_part, read_part
 from workbench.serving.offers import RuntimeOffer, check_places
 from workbench.serving.routes.bodies import read_json
 from workbench.serving.routes.request_work import all_events, events_of
@@ -144,14 +144,14 @@ def _without_embeddings(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[E
     text_parts: list[Any] = []
     for number, message in enumerate(messages):
         content = message.get("content") if isinstance(message, Mapping) else None
-        if not isinstance(content, list) or not any(_is_embedding(part) for part in content):
+        if not isinstance(content, list) or not any(is_embedding_part(part) for part in content):
             text_parts.append(message)
             continue
         texts = list[str]()
         has_own_placeholders = _holds_placeholders(content, f"messages[{number}]")
         for place, part in enumerate(content):
             where = f"messages[{number}].content[{place}]"
-            if _is_embedding(part):
+            if is_embedding_part(part):
                 data, encoding, tensor = read_part(part)
                 found.append(read_embedding(data, encoding=encoding, tensor=tensor, name=where))
                 texts.append("" if has_own_placeholders else PLACEHOLDER)
@@ -167,7 +167,7 @@ def _holds_placeholders(parts: Sequence[Any], where: str) -> bool:
     """Returns whether the texts of a message say themselves where its embeddings go, as on vLLM's server; raises
     `Refusal` if they do so for another number of embeddings.
     """
-    count = sum(map(_is_embedding, parts))
+    count = sum(map(is_embedding_part, parts))
     placeholders = sum((_text_of(part) or "").count(PLACEHOLDER) for part in parts)
     if placeholders not in (0, count):
         place = f"the text of {where}"
@@ -178,10 +178,6 @@ def _holds_placeholders(parts: Sequence[Any], where: str) -> bool:
 def _text_of(part: Any) -> str | None:
     text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
     return text if isinstance(text, str) else None
-
-
-def _is_embedding(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("type") == PART
 
 
 def conversation(

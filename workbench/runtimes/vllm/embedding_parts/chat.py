@@ -21,7 +21,7 @@ from vllm.logger import init_logger
 from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, read_embedding
 from workbench.embeddings.prompt import mismatch
-from workbench.runtimes.vllm.embedding_parts.content_part import FORM, PART, read_part
+from workbench.runtimes.vllm.embedding_parts.content_part import FORM, PART, is_embedding_part, read_part
 from workbench.runtimes.vllm.models.embedding import MODALITY, embedding_label, placeholder_of
 from workbench.runtimes.vllm.models.errors import BadRequest
 
@@ -125,36 +125,32 @@ def place_embeddings(parts: Sequence[Any], tracker: Any) -> list[Any]:
     message's number of embeddings.
     """
     placeholder = placeholder_of(tracker.model_config.hf_config)
-    count = sum(map(_is_embedding, parts))
+    count = sum(map(is_embedding_part, parts))
     placeholders = sum((_text(part) or "").count(placeholder) for part in parts)
     if placeholders not in (0, count):
         alternative_note = (
             ", or none in the text, which puts each embedding at the position of its part" if count else ""
         )
         raise BadRequest(mismatch("the text of a message", placeholder, placeholders, count) + alternative_note)
-    for number, part in enumerate(filter(_is_embedding, parts), 1):
+    for number, part in enumerate(filter(is_embedding_part, parts), 1):
         tracker.add(MODALITY, _item(part, tracker, embedding_label(number, count)))
     if placeholders:
-        return [part for part in parts if not _is_embedding(part)]
+        return [part for part in parts if not is_embedding_part(part)]
     new_parts: list[Any] = []
     joins = False  # whether the next text is appended to the previous one, which ends with a placeholder
     for part in parts:
-        text = placeholder if _is_embedding(part) else _text(part)
+        text = placeholder if is_embedding_part(part) else _text(part)
         if (
             text is not None
             and new_parts
-            and (joins or _is_embedding(part))
+            and (joins or is_embedding_part(part))
             and (previous := _text(new_parts[-1])) is not None
         ):
             new_parts[-1] = {"type": "text", "text": previous + text}
         else:
-            new_parts.append({"type": "text", "text": text} if _is_embedding(part) else part)
-        joins = _is_embedding(part)
+            new_parts.append({"type": "text", "text": text} if is_embedding_part(part) else part)
+        joins = is_embedding_part(part)
     return new_parts
-
-
-def _is_embedding(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("type") == PART
 
 
 def _text(part: Any) -> str | None:

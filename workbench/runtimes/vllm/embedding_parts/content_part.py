@@ -30,6 +30,11 @@ def embedding_part(embedding: np.ndarray) -> dict[str, Any]:
     return {"type": PART, PART: {DATA: as_base64(write_embedding(embedding, None, "npy")), ENCODING: "npy"}}
 
 
+def is_embedding_part(part: Any) -> bool:
+    """Returns whether a part of a message contains an embedding, or says so and has none."""
+    return isinstance(part, Mapping) and part.get("type") == PART
+
+
 def stated_placeholder(refusal: str) -> str | None:
     """Returns the model's placeholder for an embedding in a text, from the refusal of a part without content.
 

@@ -6,7 +6,7 @@ off the reference, from the stages before and after it. Source: Su et al., RoFor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import numpy as np
@@ -56,11 +56,7 @@ def rotary(scene: Scene) -> Iterator[Guess]:
     other_layout = next(name for name in LAYOUTS if name != layout)
 
     def guess(kind: str, words: str, factors: Complex, applied_layout: str = layout) -> Guess:
-        def expected(rows: Rows) -> np.ndarray:
-            pairs = LAYOUTS[applied_layout][0](np.asarray(candidate_input[rows], np.float64)) * factors[rows][:, None]
-            return LAYOUTS[applied_layout][1](pairs).reshape(len(rows), -1)
-
-        return Guess(kind, words, expected)
+        return Guess(kind, words, _turned(applied_layout, candidate_input, factors))
 
     from_candidate_input = guess("RoPE", "", angles).expected(scene.sample)
     if is_close(from_candidate_input, scene.pair[1], 2 * scene.allowed):
@@ -105,6 +101,21 @@ def rotary(scene: Scene) -> Iterator[Guess]:
                 rotations = np.exp(1j * (start + positions * rates * factor))
                 words = f"RoPE turns by {factor:g} times the reference's angles, as when positions are scaled"
                 yield guess("RoPE scale", words, rotations)
+
+
+def _turned(layout: str, values: np.ndarray, factors: Complex) -> Callable[[Rows], np.ndarray]:
+    """Returns a function from rows to the values there [rows, heads * width], each pair multiplied by its factor.
+
+    Args:
+        values: [rows, heads, width].
+        factors: [rows, pairs], as e^(i angle).
+    """
+
+    def expected(rows: Rows) -> np.ndarray:
+        pairs = LAYOUTS[layout][0](np.asarray(values[rows], np.float64)) * factors[rows][:, None]
+        return LAYOUTS[layout][1](pairs).reshape(len(rows), -1)
+
+    return expected
 
 
 def _partial(
@@ -155,11 +166,7 @@ def _of_step(
     rotation = prompt_angles[1] * prompt_angles[0].conj()  # from one position to the next
 
     def guess(words: str, factors: Complex) -> Guess:
-        def expected(rows: Rows) -> np.ndarray:
-            pairs = LAYOUTS[layout][0](np.asarray(candidate_input[rows], np.float64)) * factors[rows][:, None]
-            return LAYOUTS[layout][1](pairs).reshape(len(rows), -1)
-
-        return Guess("RoPE position", words, expected)
+        return Guess("RoPE position", words, _turned(layout, candidate_input, factors))
 
     if is_close(guess("", angles).expected(scene.sample), scene.pair[1], 2 * scene.allowed):
         return  # the error came in with the input

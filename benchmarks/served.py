@@ -71,7 +71,7 @@ def served(mode: str = "public", limits: Mapping[str, float] = MANY, page: bool 
         tempdir.mkdir()
         file = folder / "limits.toml"
         file.write_text("".join(f"{limit} = {value}\n" for limit, value in limits.items()))
-        port = _free_port() if page else 0
+        port = free_port() if page else 0
         command = ["app", "--port", str(port)] if page else ["serve", "--port", "0"]
         process = subprocess.Popen(
             [sys.executable, "-m", "workbench", *command, "--mode", mode, "--limits", str(file)],
@@ -91,7 +91,8 @@ def served(mode: str = "public", limits: Mapping[str, float] = MANY, page: bool 
             print("the server ended with status", status, "and left", [path.name for path in tempdir.rglob("*")][:20])
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Returns a port of this machine that no program listens on."""
     import socket
 
     with socket.socket() as listener:

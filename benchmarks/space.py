@@ -32,7 +32,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.served import SAMPLES
+from benchmarks.served import SAMPLES, free_port
 from workbench.system.memory import share_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -122,7 +122,7 @@ class Space:
 
     def use(self) -> int:
         """Starts the page, requests a transcript and a parity run, and ends it; returns 1 on failure."""
-        port, started = _free_port(), time.perf_counter()
+        port, started = free_port(), time.perf_counter()
         python = str(self.environment / "bin/python")
         with _measured("the page, from its start to its end") as measured:
             measured.process = page = self.start(
@@ -196,14 +196,6 @@ def _reachable(lines: Sequence[str]) -> Iterator[str]:
                 print(f"omitted, as it does not answer here: {address}")
                 continue
         yield line
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _wait(address: str, page: subprocess.Popen[bytes], log: Path) -> None:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from workbench.cli.tables import alternatives_table
+from workbench.cli.alternatives import alternatives_table
 from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
 from workbench.embeddings import Embedding, SeveralTensors, read_embedding

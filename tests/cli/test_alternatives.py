@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from workbench.cli.tables import alternatives_table
+from workbench.cli.alternatives import alternatives_table
 from workbench.session.values import Alternative, Generation
 from workbench.text.scripts import display_width
 

@@ -238,13 +238,12 @@ def sweep_status_html(state: SweepState) -> str:
     )
 
 
-def sweep_html(sweep: WeightSweep, names: tuple[str, str], used_weights: tuple[float, float], note: str = "") -> str:
+def sweep_html(sweep: WeightSweep, names: tuple[str, str], used_weights: tuple[float, float]) -> str:
     """Returns the heat map of error rates, with the best pair and the warning if the set is too small.
 
     Args:
         names: the names of the two weights.
         used_weights: the weights in use, which are marked if they are on the grid.
-        note: a further sentence.
     """
     rates = 100 * sweep.rates
     lowest, highest = float(rates.min()), float(rates.max())
@@ -267,4 +266,4 @@ def sweep_html(sweep: WeightSweep, names: tuple[str, str], used_weights: tuple[f
             cells.append((*weights, float(rates[place, column]), round(100 * relative_rate), css_classes))
         rows.append((sweep.first[place], cells))
     best = (sweep.first[sweep.best[0]], sweep.second[sweep.best[1]])
-    return render(VIEW, "sweep", sweep, names, best, rows, sweep.recordings >= MIN_RECORDINGS, note)
+    return render(VIEW, "sweep", sweep, names, best, rows, sweep.recordings >= MIN_RECORDINGS)

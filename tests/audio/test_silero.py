@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,27 +95,26 @@ def test_a_short_silence_does_not_end_speech(monkeypatch: pytest.MonkeyPatch, lo
     assert len(silero_spans(np.zeros(106 * 512, np.float32), SileroOptions(min_silence_ms=longest))) == spans
 
 
-def test_progress_ends_at_one_and_an_exception_in_the_callback_stops_detection() -> None:
-    fractions: list[float] = []
-    silero_probabilities(noisy_tones(70.0), fractions.append)
-    assert fractions == sorted(fractions) and fractions[-1] == 1.0 and len(fractions) > 1
-
-    def stop(fraction: float) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        silero_probabilities(noisy_tones(70.0), stop)
-
-
 def test_concurrent_threads_are_served_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silero, "_BLOCK", 50)
     recordings = [noisy_tones(10.0 + n)[n * 100 :] for n in range(4)]
     expected = [silero_probabilities(samples) for samples in recordings]
     order: list[int] = []
+    encode = silero._encoded
+
+    def encode_noting_the_thread(*arguments: Any) -> Any:
+        order.append(threading.get_ident())
+        return encode(*arguments)
+
+    monkeypatch.setattr(silero, "_encoded", encode_noting_the_thread)
     with ThreadPoolExecutor(4) as pool:
-        concurrent = list(
-            pool.map(lambda n: silero_probabilities(recordings[n], lambda fraction: order.append(n)), range(4))
-        )
+        started = threading.Barrier(4)  # so that each recording has a thread of its own
+
+        def detect(samples: np.ndarray) -> np.ndarray:
+            started.wait(30)
+            return silero_probabilities(samples)
+
+        concurrent = list(pool.map(detect, recordings))
     for one, other in zip(expected, concurrent, strict=True):
         np.testing.assert_array_equal(one, other)
     changes = sum(one != other for one, other in pairwise(order))

@@ -328,7 +328,7 @@ def test_sessions_keep_little_code_of_products_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.delenv(name, raising=False)
-    assert session_environment("root", parallel=False)[name] == "64"
-    assert name not in session_environment("root", parallel=True), "an engine multiplies in few shapes, again and again"
+    assert session_environment(parallel=False)[name] == "64"
+    assert name not in session_environment(parallel=True), "an engine multiplies in few shapes, again and again"
     monkeypatch.setenv(name, "512")
-    assert session_environment("root", parallel=False)[name] == "512"
+    assert session_environment(parallel=False)[name] == "512"

@@ -11,9 +11,11 @@ import pytest
 from tests.support.fake_lab import FakeRegistry
 from workbench.cli.parity_inputs import lines
 from workbench.core.errors import BadInput
+from workbench.parity_lab import several
 from workbench.parity_lab.inputs import Input
 from workbench.parity_lab.outcome import ParityRun
 from workbench.parity_lab.report.several_report import several_page
+from workbench.parity_lab.run import run_parity
 from workbench.parity_lab.several import ParityRuns, run_parity_on_inputs
 
 INPUTS = [Input(name, f"{name}.wav") for name in ("one", "two", "three", "four", "five", "six")]
@@ -23,13 +25,18 @@ def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRuns:
     return run_parity_on_inputs(fakes, "tiny", INPUTS, candidates=candidates, **how)  # type: ignore[arg-type]
 
 
-def test_each_side_is_loaded_once_and_no_trace_file_remains(fakes: FakeRegistry) -> None:
+def test_each_side_is_loaded_once_and_no_trace_file_remains(
+    fakes: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folders: list[Path] = []
 
-    def on_run(_: Input, run: ParityRun) -> None:
+    def run_noting_its_folder(*arguments: Any, **options: Any) -> ParityRun:
+        run = run_parity(*arguments, **options)
         folders.append(run.folder)
         assert run.folder.is_dir()
+        return run
 
+    monkeypatch.setattr(several, "run_parity", run_noting_its_folder)
     shares: list[float] = []
     activities: list[str] = []
 
@@ -37,7 +44,7 @@ def test_each_side_is_loaded_once_and_no_trace_file_remains(fakes: FakeRegistry)
         shares.append(share)
         activities.append(activity)
 
-    runs = parity(fakes, "gguf", on_run=on_run, on_progress=on_progress)
+    runs = parity(fakes, "gguf", on_progress=on_progress)
     assert runs.status == 0 and runs["gguf"].faulty_stage is None, runs["gguf"].sentence
     assert not any(folder.exists() for folder in folders) and len(folders) == len(INPUTS)
     assert fakes.open_now == [] and fakes.opened == fakes.most_open == 4, "reference, float64, candidate, clean"

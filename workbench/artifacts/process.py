@@ -20,7 +20,7 @@ from workbench.core.errors import BadInput, DiskFull, Unavailable, WorkbenchErro
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
 from workbench.prepared.kinds import Kind, session_environment
-from workbench.prepared.pool import PREPARED, ROOT, ForkedProcess
+from workbench.prepared.pool import PREPARED, ForkedProcess
 
 MODULE = "workbench.conversion.child"
 CHILD = ("-m", MODULE)
@@ -84,7 +84,7 @@ def _process(arguments: dict[str, Any], name: str, errors: IO[bytes]) -> Iterato
     """Yields the process and what it writes. It ends with the block: its input closes, and it removes its unfinished
     file.
     """
-    environment = session_environment(ROOT, parallel=False)
+    environment = session_environment(parallel=False)
     try:
         process, output, hang_up = _forked(arguments, environment, errors) or _started(arguments, environment, errors)
     except OSError as error:

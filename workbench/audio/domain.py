@@ -86,11 +86,9 @@ class Domain:
             return self.sure
         return next(limit for minimum, limit in reversed(self.limits) if seconds >= minimum)
 
-    def log_odds(
-        self, samples: NDArray[np.float32], spans: Sequence[Span] | None = None
-    ) -> tuple[float, float, float] | None:
+    def log_odds(self, samples: NDArray[np.float32]) -> tuple[float, float, float] | None:
         """Returns the mean log-odds of each of KINDS over the windows of a recording; None for silence."""
-        windows = _windows(samples, spans)
+        windows = _windows(samples, None)
         return self._odds(windows) if windows else None
 
     def _odds(self, windows: Sequence[NDArray[np.float32]]) -> tuple[float, float, float]:

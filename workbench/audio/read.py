@@ -133,22 +133,15 @@ def samples_to_int16(samples: np.ndarray) -> np.ndarray:
     return scaled.astype(np.int16)
 
 
-def write_wav(
-    path: str | os.PathLike[str], samples: np.ndarray, start: float | None = None, end: float | None = None
-) -> None:
-    """Writes 16 kHz mono `samples` [n], or their part from `start` to `end` seconds, as 16-bit WAV, clipped."""
+def write_wav(path: str | os.PathLike[str], samples: np.ndarray) -> None:
+    """Writes 16 kHz mono `samples` [n] as 16-bit WAV, clipped."""
     import soundfile
 
     if samples.ndim != 1:
         raise BadInput(f"mono samples of shape (n,) are expected to write a WAV file, not shape {samples.shape}")
-    first = 0 if start is None else round(start * SAMPLE_RATE)
-    last = len(samples) if end is None else round(end * SAMPLE_RATE)
-    if not 0 <= first < last or first >= len(samples):
-        length = len(samples) / SAMPLE_RATE
-        raise BadInput(
-            f"no sound lies from {first / SAMPLE_RATE:g} s to {last / SAMPLE_RATE:g} s of a recording of {length:g} s"
-        )
-    soundfile.write(os.fspath(path), samples_to_int16(samples[first:last]), SAMPLE_RATE, subtype="PCM_16", format="WAV")
+    if not len(samples):
+        raise BadInput("no samples to write to a WAV file")
+    soundfile.write(os.fspath(path), samples_to_int16(samples), SAMPLE_RATE, subtype="PCM_16", format="WAV")
 
 
 def _finish(decoded: _Decoded, name: str) -> Recording:

@@ -9,7 +9,7 @@ own process does not call it.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,11 +42,9 @@ class SileroOptions:
     pad_ms: int = 30  # added at both ends
 
 
-def silero_spans(
-    samples: np.ndarray, options: SileroOptions = SileroOptions(), on_progress: Callable[[float], None] | None = None
-) -> list[Span]:
-    """Returns the spans of speech in mono 16 kHz samples [n], in order, disjoint; `on_progress` gets a fraction."""
-    return _decided(silero_probabilities(samples, on_progress), len(samples), options)
+def silero_spans(samples: np.ndarray, options: SileroOptions = SileroOptions()) -> list[Span]:
+    """Returns the spans of speech in mono 16 kHz samples [n], in order, disjoint."""
+    return _decided(silero_probabilities(samples), len(samples), options)
 
 
 def spans_with_resets(samples: np.ndarray, options: SileroOptions = SileroOptions()) -> list[Span]:
@@ -72,7 +70,7 @@ def _decided(probabilities: np.ndarray, samples: int, options: SileroOptions) ->
     return [Span(each["start"] / SAMPLE_RATE, each["end"] / SAMPLE_RATE) for each in found]
 
 
-def silero_probabilities(samples: np.ndarray, on_progress: Callable[[float], None] | None = None) -> np.ndarray:
+def silero_probabilities(samples: np.ndarray) -> np.ndarray:
     """Returns the probability of speech in each 32 ms of mono 16 kHz samples [n]: float32 [ceil(n / 512)]."""
     count = -(-len(samples) // CHUNK)
     probabilities = np.empty(count, dtype=np.float32)
@@ -82,8 +80,6 @@ def silero_probabilities(samples: np.ndarray, on_progress: Callable[[float], Non
             last = min(first + _BLOCK, count)
             hidden, state = recurrent(_encoded(network, samples, first, last)[None], state)
             probabilities[first:last] = network.decoder.decoder(hidden[0, :, :, None]).reshape(-1).numpy()
-            if on_progress is not None:
-                on_progress(last / count)
     return probabilities
 
 

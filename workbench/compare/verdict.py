@@ -184,9 +184,9 @@ def _independent_faults(faulty: list[StageComparison]) -> list[StageComparison]:
     return [each for each in faulty if each.kind != "text" or f"{each.stage.removesuffix('text')}tokens" not in names]
 
 
-def _names_with_verb(stages: list[str], limit: int = 4) -> str:
-    """Returns the names of some stages, the number of the others, and "is" or "are"."""
-    return f"{names_of(stages, limit)} {'is' if len(stages) == 1 else 'are'}"
+def _names_with_verb(stages: list[str]) -> str:
+    """Returns the names of up to four stages, the number of the others, and "is" or "are"."""
+    return f"{names_of(stages, 4)} {'is' if len(stages) == 1 else 'are'}"
 
 
 def _step(stage: StageComparison) -> str:

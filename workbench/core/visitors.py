@@ -151,14 +151,9 @@ def working(work: Work) -> Iterator[Work]:
 
 
 @contextlib.contextmanager
-def stoppable(stop: threading.Event, seconds: float | None = None) -> Iterator[Work]:
-    """Makes `stop`, and the end of the time limit if there is one, also end the current work inside the block."""
-    work = replace(_current.get() or Work(), stop=stop)
-    if seconds is not None:
-        deadline = time.monotonic() + seconds
-        if work.deadline is None or deadline < work.deadline:
-            work = replace(work, deadline=deadline, allowed_seconds=seconds)
-    with working(work):
+def stoppable(stop: threading.Event) -> Iterator[Work]:
+    """Makes `stop` also end the current work inside the block."""
+    with working(replace(_current.get() or Work(), stop=stop)) as work:
         yield work
 
 

@@ -24,8 +24,8 @@ class Families(Mapping[str, Family]):
     does not load them.
     """
 
-    def __init__(self, built_in: tuple[Family, ...] = BUILT_IN):
-        self._built_in = {family.name: family for family in built_in}
+    def __init__(self) -> None:
+        self._built_in = {family.name: family for family in BUILT_IN}
         self._all: Mapping[str, Family] = self._built_in
         self._refused: tuple[str, ...] = ()
         self._complete_now = False

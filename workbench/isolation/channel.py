@@ -24,7 +24,7 @@ from workbench.core.settings import SessionSpec
 from workbench.core.visitors import check_work, current_work
 from workbench.isolation.kinds import kind_of
 from workbench.prepared.kinds import COMPILED, session_environment
-from workbench.prepared.pool import PREPARED, ROOT, ForkedProcess
+from workbench.prepared.pool import PREPARED, ForkedProcess
 from workbench.system.process_groups import end_group, is_stopped
 from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
@@ -97,7 +97,7 @@ class Channel:
     """
 
     def __init__(self, spec: SessionSpec, command: Sequence[str], parallel: bool = False):
-        environment = session_environment(ROOT, parallel)
+        environment = session_environment(parallel)
         self.opened = False
         self.stopped = False  # whether it was ended because it did not run any more
         self.tempdir: Path | None = None

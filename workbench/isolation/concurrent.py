@@ -281,10 +281,10 @@ class _WorkerProcess:
         """Queues a message to the child; has no effect if the child has ended."""
         self._outbox.put((message, payload))
 
-    def notify_calls(self, kind: str, value: Any = None) -> None:
-        """Puts a message in the queue of every call."""
+    def notify_calls(self, kind: str) -> None:
+        """Puts a message of this kind in the queue of every call."""
         for call in list(self.calls.values()):
-            call.messages.put((kind, value))
+            call.messages.put((kind, None))
 
     def end(self, patience: float = 0.0) -> None:
         """Ends the process and waits until its memory is free.

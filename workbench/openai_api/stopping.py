@@ -11,17 +11,17 @@ MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 1000
 
 
-def read_stops(value: Any, name: str = "stop") -> tuple[str, ...]:
+def read_stops(value: Any) -> tuple[str, ...]:
     """Returns the stop texts of a request: one, a list, or none."""
     found = [value] if isinstance(value, str) else value
     if found is None or (isinstance(value, str) and not value):
         return ()
     if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
-        raise Refusal(f"{name} is {value!r:.80}; expected a text or a list of texts", name, "invalid_type")
+        raise Refusal(f"stop is {value!r:.80}; expected a text or a list of texts", "stop", "invalid_type")
     if len(found) > MAX_STOPS or any(len(each) > MAX_STOP_CHARACTERS for each in found):
         raise Refusal(
-            f"{name} has {len(found)} texts; expected at most {MAX_STOPS}, of up to {MAX_STOP_CHARACTERS} characters",
-            name,
+            f"stop has {len(found)} texts; expected at most {MAX_STOPS}, of up to {MAX_STOP_CHARACTERS} characters",
+            "stop",
         )
     return tuple(found)
 

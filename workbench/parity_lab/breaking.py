@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput, WorkbenchError
-from workbench.core.progress import OnProgress
 from workbench.core.sides import Side
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
@@ -166,14 +165,7 @@ def broken_copy(registry: Registry, fault: Fault, folder: Path) -> Path:
     return copy
 
 
-def planted_side(
-    registry: Registry,
-    fault: Fault,
-    source: Any,
-    folder: Path,
-    name: str = "",
-    on_progress: OnProgress | None = None,
-) -> str | Side:
+def planted_side(registry: Registry, fault: Fault, source: Any, folder: Path, name: str = "") -> str | Side:
     """Returns the candidate with the fault: a side that computes wrong, or the trace of a broken copy of the model.
 
     Args:
@@ -182,8 +174,6 @@ def planted_side(
     """
     if fault.plant is None:
         return fault.side
-    if on_progress:
-        on_progress(0.0, f"planting: {name or fault.title}")
     copy = broken_copy(registry, fault, folder)
     path = folder / "planted.safetensors"
     with registry.open(copy, runtime="pytorch", dtype="float32") as session:

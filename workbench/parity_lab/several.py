@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from workbench.parity_lab.inputs import Input, with_dump
 from workbench.parity_lab.judgement.clean_spread import check_precision
 from workbench.parity_lab.kept_sessions import KeptSessions
 from workbench.parity_lab.options import USUAL, ParityOptions
-from workbench.parity_lab.outcome import FORMAT, Outcome, ParityRun, Status, exit_status
+from workbench.parity_lab.outcome import FORMAT, Outcome, Status, exit_status
 from workbench.parity_lab.run import run_parity
 from workbench.parity_lab.weights import WeightChecks
 from workbench.registry.registry import Registry
@@ -176,7 +176,6 @@ def run_parity_on_inputs(
     how: ParityOptions = USUAL,
     *,
     on_progress: OnProgress | None = None,
-    on_run: Callable[[Input, ParityRun], None] | None = None,
     keep: str | Path | None = None,
     call: Caller = call_directly,
     **changes: Any,
@@ -186,7 +185,6 @@ def run_parity_on_inputs(
     Args:
         inputs: from `workbench.parity_lab.inputs.read_inputs`.
         candidates: as in `run_parity`; a folder of dumps has a folder or a file for each input, with its name.
-        on_run: receives the run of each input before its traces are removed.
         keep: a folder for the traces, with a folder for each input.
         how, call, changes: as in `run_parity`.
 
@@ -224,8 +222,6 @@ def run_parity_on_inputs(
                 reference_name = run.reference.name
                 for outcome in run.outcomes:
                     results_by_name[outcome.name].append(_on_input(each, outcome))
-                if on_run:
-                    on_run(each, run)
     finally:
         sessions.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 from workbench.core.runtimes import RUNTIMES
 from workbench.system.imports import UNNEEDED_PACKAGE
@@ -26,6 +27,7 @@ READ_LATE = frozenset(
 # The same, but huggingface_hub reads them when it is imported; a forked process imports that part of it again.
 READ_BY_HUB = frozenset({"HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"})
 KEPT_PRODUCTS = "64"  # more than the layers of a model need for one length
+_ROOT = str(Path(__file__).resolve().parents[2])  # the folder that holds this project's packages
 OF_RAY = "RAY_"  # begins the names of ray's variables, which no session reads
 
 
@@ -61,16 +63,15 @@ def unused_packages(runtime: str, outside: bool = False) -> list[str]:
     return packages
 
 
-def session_environment(root: str, parallel: bool) -> dict[str, str]:
+def session_environment(parallel: bool) -> dict[str, str]:
     """Returns the environment of a session's process.
 
     It gives torch's compiler a folder that exists, unless the user names one; else torch makes one and leaves it.
 
     Args:
-        root: the folder that holds this project's packages.
         parallel: whether the session takes several calls at once.
     """
-    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    paths = os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
     # The first variable stays: setproctitle finds the place of the title beside it, unless it has changed.
     environment = {**os.environ, "PYTHONPATH": paths}
     environment.setdefault(COMPILED, tempfile.gettempdir())

@@ -39,7 +39,6 @@ STARTED_EARLY = (Kind("pytorch", language=False), Kind("pytorch", language=True)
 BEAT_SECONDS = 0.25  # how often a caller that waits for the imports gets progress, and can stop
 FORK_SECONDS = 20.0  # a prepared process that forks nothing for so long is given up
 END_SECONDS = 2.0  # how long one without sessions may take to end
-ROOT = str(Path(__file__).resolve().parents[2])
 
 log = logging.getLogger(__name__)
 
@@ -254,7 +253,7 @@ class PreparedProcesses:
         with self._lock:
             if not self.on or kind in self._useless:
                 return None
-            environment = session_environment(ROOT, kind.parallel)
+            environment = session_environment(kind.parallel)
             fixed = _fixed_at_start(environment)
             process = self._processes.get(kind)
             if process is not None and process.fixed != fixed:

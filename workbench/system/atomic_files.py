@@ -134,9 +134,9 @@ def write_whole(path: Path, content: bytes) -> None:
         new.write_bytes(content)
 
 
-def follow_umask(folder: Path, pattern: str = "*.safetensors") -> None:
-    """Gives files of a folder the permissions of new files. The package safetensors writes them for the owner alone."""
-    for path in folder.glob(pattern):
+def follow_umask(folder: Path) -> None:
+    """Gives .safetensors files of a folder the permissions of new files; their package writes for the owner alone."""
+    for path in folder.glob("*.safetensors"):
         with temporary(path) as new:
             path.chmod(new.stat().st_mode & 0o777)
 

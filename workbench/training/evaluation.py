@@ -63,7 +63,6 @@ def evaluation_strings(
     count: int = 300,
     lengths: tuple[int, int] = (3, 7),
     noise_snr_db: float | None = None,
-    gaps: tuple[float, float] = GAP_SECONDS,
 ) -> list[DigitString]:
     """Returns `count` strings of digits at 16 kHz, each of one speaker; `lengths` are the least and the most digits.
 
@@ -77,7 +76,7 @@ def evaluation_strings(
         rng = np.random.default_rng([seed, number])
         speaker = names[int(rng.integers(len(names)))]
         drawn_takes = draw_takes(bank, speaker, int(rng.integers(lengths[0], lengths[1] + 1)), rng)
-        between = rng.uniform(*gaps, len(drawn_takes) - 1).tolist()
+        between = rng.uniform(*GAP_SECONDS, len(drawn_takes) - 1).tolist()
         before, after = rng.uniform(*LEAD_SECONDS, 2).tolist()
         string = assemble(bank, drawn_takes, between, (before, after), rng)
         if noise_snr_db is not None:
@@ -124,10 +123,10 @@ CONDITIONS: Mapping[str, Condition] = {
 }
 
 
-def under(condition: str, strings: Sequence[DigitString], seed: int = 0) -> list[DigitString]:
-    """Returns the strings under one of CONDITIONS."""
+def under(condition: str, strings: Sequence[DigitString]) -> list[DigitString]:
+    """Returns the strings under one of CONDITIONS; the same strings give the same noise."""
     change = CONDITIONS[condition]
-    return [change(string, np.random.default_rng([seed, number, 2])) for number, string in enumerate(strings)]
+    return [change(string, np.random.default_rng([0, number, 2])) for number, string in enumerate(strings)]
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ PROGRAMS = {"RHVoice-test": "rhvoice and rhvoice-english", "pico2wave": "libttsp
 ENDINGS = ("", ".", "?", ",", "!")
 
 
-def speak_digits(folder: Path, seed: int = 0) -> int:
+def speak_digits(folder: Path) -> int:
     """Writes the recordings below a folder and returns their number; pitch, speed and ending vary with each.
 
     Raises `Unavailable` if a program is not installed.
@@ -37,7 +37,7 @@ def speak_digits(folder: Path, seed: int = 0) -> int:
     missing = [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
     if missing:
         raise Unavailable(f"the voices need the Debian packages {', '.join(missing)}, of its section non-free too")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
     for voice in (*RHVOICE, *PICO):

@@ -53,9 +53,9 @@ class Shares(NamedTuple):
         return found
 
 
-def shares_of(weights: np.ndarray, count: int, division: Division = RIGHT) -> Shares | None:
+def shares_of(weights: np.ndarray, count: int) -> Shares | None:
     """Returns the weights of frames in so many tokens; None if the weights complete fewer."""
-    shares, complete = _divided(weights, count, division)
+    shares, complete = _divided(weights, count, RIGHT)
     return shares if complete == count else None
 
 

@@ -9,14 +9,14 @@ from workbench.core.errors import BadInput, NotFinite
 ROWS_AT_ONCE = 64  # they stay in the processor's cache
 
 
-def log_probabilities(logits: np.ndarray, vocabulary: int, *, what: str = "the logits") -> np.ndarray:
+def log_probabilities(logits: np.ndarray, vocabulary: int) -> np.ndarray:
     """Returns ln P(token) of each frame, float64 [frames, vocabulary], for logits or log-probabilities.
 
     The values of a frame do not depend on the other frames. An entry may be -inf.
 
     Raises `BadInput` for another shape, another type, NaN, +inf, or a frame in which every entry is -inf.
     """
-    frames = Frames(logits, vocabulary, what=what)
+    frames = Frames(logits, vocabulary)
     result = np.empty((len(frames), vocabulary))
     for start in range(0, len(frames), ROWS_AT_ONCE):
         frames.read(start, result[start : start + ROWS_AT_ONCE])

@@ -9,15 +9,15 @@ from workbench.evaluation.report.columns import Columns
 MAX_RECORDINGS = 20  # recordings of each kind
 
 
-def worst(columns: Columns, count: int = MAX_RECORDINGS) -> list[int]:
+def worst(columns: Columns) -> list[int]:
     """Returns the rows with the highest rates over all models together; of equal ones those with more errors first."""
     errors = np.nan_to_num(columns.errors()).sum(axis=1)
     units = np.nan_to_num(columns.units()).sum(axis=1)
     order = np.lexsort((np.arange(len(columns)), -errors, -errors / np.maximum(units, 1)))
-    return [int(row) for row in order[:count] if errors[row] > 0]
+    return [int(row) for row in order[:MAX_RECORDINGS] if errors[row] > 0]
 
 
-def most_different(columns: Columns, count: int = MAX_RECORDINGS) -> list[int]:
+def most_different(columns: Columns) -> list[int]:
     """Returns the rows on which the rates of two models are farthest apart; none for a single model."""
     if len(columns.models) < 2 or not len(columns):
         return []
@@ -25,7 +25,7 @@ def most_different(columns: Columns, count: int = MAX_RECORDINGS) -> list[int]:
     errors = columns.errors()
     wide = _range(errors)
     order = np.lexsort((np.arange(len(columns)), -wide, -differences))
-    return [int(row) for row in order[:count] if differences[row] > 0]
+    return [int(row) for row in order[:MAX_RECORDINGS] if differences[row] > 0]
 
 
 def spread(columns: Columns) -> np.ndarray:

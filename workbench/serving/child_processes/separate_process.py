@@ -24,7 +24,6 @@ from workbench.core.errors import OutOfMemory, WorkbenchError
 from workbench.core.progress import report
 from workbench.core.visitors import check_work
 from workbench.prepared.kinds import session_environment
-from workbench.prepared.pool import ROOT
 from workbench.serving.child_processes.separate_process_child import ERROR, FAILED, NO_MEMORY, REPORT
 
 MODULE = "workbench.serving.child_processes.separate_process_child"
@@ -149,7 +148,7 @@ class SeparateProcess:
                     pass_fds=[child_socket.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # results are on the socket
-                    env=session_environment(ROOT, parallel=False),
+                    env=session_environment(parallel=False),
                     start_new_session=True,
                 )
             except OSError as error:

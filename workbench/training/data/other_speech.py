@@ -123,13 +123,11 @@ def draw_texts(rng: np.random.Generator, settings: Sequence[VoiceSetting], each:
     return jobs
 
 
-def synthetic_speech(
-    cache: str | Path, options: VoiceOptions | None = None, each: int = 5, workers: int = 2
-) -> list[Take]:
+def synthetic_speech(cache: str | Path, options: VoiceOptions | None = None, each: int = 5) -> list[Take]:
     """Returns takes without digits: every synthetic speaker says `each` texts. They are stored in `cache`."""
     options = options or VoiceOptions()
     jobs = draw_texts(np.random.default_rng([options.seed, 2]), voice_settings(options), each)
-    recordings = spoken_texts(cache, "speech", jobs, workers)
+    recordings = spoken_texts(cache, "speech", jobs)
     return [
         Take(f"{setting.speaker}, other speech", (), samples, rate, human=False, number=number)
         for number, ((setting, _), (samples, rate)) in enumerate(zip(jobs, recordings, strict=True))

@@ -26,6 +26,7 @@ from workbench.training.data.digits import Take
 from workbench.training.data.take_bank import TakeBank
 
 SHARD = 500  # examples in one file
+CMVN_EXAMPLES = 4000
 
 _VERSION = 3  # of the drawn data: increase it when corpus.py or augment.py change the result of a seed
 
@@ -273,10 +274,10 @@ def _digest(takes: Sequence[Take], options: CorpusOptions, count: int, seed: int
 # --- normalisation --------------------------------------------------------------------------------------------------
 
 
-def cmvn_sums(pool: FeaturePool, examples: int = 4000) -> NDArray[np.float64]:
-    """Returns Kaldi's statistics [2, mels + 1] over the first `examples`: sums and frames, sums of squares and 0."""
+def cmvn_sums(pool: FeaturePool) -> NDArray[np.float64]:
+    """Returns Kaldi's statistics [2, mels + 1] over the first CMVN_EXAMPLES: sums and frames, sums of squares and 0."""
     sums = np.zeros((2, NUM_MELS + 1))
-    for number in range(min(examples, len(pool))):
+    for number in range(min(CMVN_EXAMPLES, len(pool))):
         features = pool.log_mel(number).astype(np.float64)
         sums[0, :-1] += features.sum(axis=0)
         sums[1, :-1] += np.square(features).sum(axis=0)

@@ -50,6 +50,9 @@ FOREIGN_SPELLINGS = {
 }
 
 # Variants of espeak-ng that imitate machines, echo rooms or very fast speech rather than people.
+SILENT_DB = 40.0  # below the loudest 10 ms of a take: silence around it
+WORKERS = 2  # voices that speak side by side
+
 _NOT_PEOPLE = ("robo", "robot", "demonic", "tweaky", "announcer", "fast", "storm")
 
 FLITE_VOICES = {  # mean fundamental frequencies that each voice can have, Hz
@@ -160,8 +163,8 @@ def say(setting: VoiceSetting, text: str) -> tuple[NDArray[np.float32], int]:
     return trim_silence(samples, int(rate)), int(rate)
 
 
-def trim_silence(samples: NDArray[np.float32], sample_rate: int, below_db: float = 40.0) -> NDArray[np.float32]:
-    """Returns the samples from the first to the last 10 ms block within `below_db` of the loudest, and 10 ms around
+def trim_silence(samples: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
+    """Returns the samples from the first to the last 10 ms block within SILENT_DB of the loudest, and 10 ms around
     them.
     """
     block = sample_rate // 100
@@ -169,13 +172,13 @@ def trim_silence(samples: NDArray[np.float32], sample_rate: int, below_db: float
     if blocks == 0:
         return samples
     power = np.square(samples[: blocks * block]).reshape(blocks, block).mean(axis=1)
-    loud = np.flatnonzero(power > power.max() * 10.0 ** (-below_db / 10.0))
+    loud = np.flatnonzero(power > power.max() * 10.0 ** (-SILENT_DB / 10.0))
     if not len(loud):
         return samples
     return samples[max(loud[0] - 1, 0) * block : (loud[-1] + 2) * block]
 
 
-def synthetic_takes(cache: str | Path, options: VoiceOptions | None = None, workers: int = 2) -> list[Take]:
+def synthetic_takes(cache: str | Path, options: VoiceOptions | None = None) -> list[Take]:
     """Returns every synthetic speaker's takes: each digit alone, then strings in one breath.
 
     They are spoken once and stored as one file in `cache`, named after a digest of the settings. Raises `Unavailable`
@@ -192,7 +195,7 @@ def synthetic_takes(cache: str | Path, options: VoiceOptions | None = None, work
             jobs.append((setting, tuple(int(digit) for digit in digits), ""))
 
     texts = [(setting, _text(setting, digits, ending)) for setting, digits, ending in jobs]
-    recordings = spoken_texts(cache, "voices", texts, workers)
+    recordings = spoken_texts(cache, "voices", texts)
     return [
         Take(setting.speaker, digits, samples, rate, human=False, number=number)
         for number, ((setting, digits, _), (samples, rate)) in enumerate(zip(jobs, recordings, strict=True))
@@ -200,7 +203,7 @@ def synthetic_takes(cache: str | Path, options: VoiceOptions | None = None, work
 
 
 def spoken_texts(
-    cache: str | Path, kind: str, jobs: Sequence[tuple[VoiceSetting, str]], workers: int = 2
+    cache: str | Path, kind: str, jobs: Sequence[tuple[VoiceSetting, str]]
 ) -> list[tuple[NDArray[np.float32], int]]:
     """Returns what `say` returns for every pair of a voice and a text.
 
@@ -209,7 +212,7 @@ def spoken_texts(
     described = json.dumps([(asdict(setting), text) for setting, text in jobs]).encode()
     path = Path(cache) / f"{kind}-{hashlib.sha256(described).hexdigest()[:16]}.npz"
     if not path.exists():
-        with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(WORKERS) as pool:
             _save(path, list(pool.map(lambda job: say(*job), jobs)))
     return _load(path)
 

@@ -55,13 +55,11 @@ class _Sequences:
 
 
 @torch.no_grad()
-def generate_text(
-    network: SpeechLM, batch: DialogueBatch, longest: int = 60, choice: Choice | None = None
-) -> list[list[int]]:
+def generate_text(network: SpeechLM, batch: DialogueBatch, longest: int = 60) -> list[list[int]]:
     """Returns the text ids of each answer, `<|text|>` given."""
     sequences = _Sequences(network, batch)
     sequences.feed_all(LAYOUT.text)
-    draw = _Draw(choice or Choice())
+    draw = _Draw(Choice())
     allowed = torch.zeros(LAYOUT.interval(0)[1], dtype=torch.bool)
     allowed[LAYOUT.text_first : LAYOUT.text_end] = True
     answers: list[list[int]] = [[] for _ in range(sequences.size)]

@@ -83,8 +83,8 @@ class Demo:
                     self.network, batch_of(group_rows[first : first + BATCH_SIZE], None, None), 400, choice
                 )
 
-    def recording_prompt(self, samples: Samples, instruction: str = "") -> DialogueBatch:
-        """Returns the prompt of a recording, perhaps with an instruction after it."""
+    def recording_prompt(self, samples: Samples, instruction: str) -> DialogueBatch:
+        """Returns the prompt of a recording, with an instruction after it unless that is empty."""
         mel = whisper_log_mel(samples)
         parts: list[Part] = [("user", Recording(0, ()))]
         if instruction:
@@ -94,9 +94,9 @@ class Demo:
         return DialogueBatch(example.inputs[None], example.targets[None], recordings)
 
 
-def strings_to_say(count: int = SAYING, seed: int = 0) -> list[tuple[int, ...]]:
+def strings_to_say(count: int = SAYING) -> list[tuple[int, ...]]:
     """Returns different strings of 1 to 6 digits that were never said in training, sorted by length."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     found: set[tuple[int, ...]] = set()
     while len(found) < count:
         digits = tuple(int(digit) for digit in rng.integers(0, 10, int(rng.integers(1, 7))))
@@ -136,7 +136,7 @@ def recordings_to_hear(held_out_takes: Sequence[Take], count: int = HEARING) -> 
     return evaluation_strings(held_out_takes, count=count, lengths=(3, 6))
 
 
-def measure_writing(demo: Demo, recordings: Sequence[DigitString], instruction: str = "") -> ErrorRates:
+def measure_writing(demo: Demo, recordings: Sequence[DigitString], instruction: str) -> ErrorRates:
     """Returns the error rates of what it writes when it hears the recordings."""
     return pool_scores(
         [

@@ -48,7 +48,7 @@ def pair(folder: Path, kind: str) -> tuple[LlamaTokenizer, LanguageTokenizer]:
     tiny_gguf(folder / f"{kind}.gguf", kind)
     file = read_gguf(folder / f"{kind}.gguf")
     reference = LanguageTokenizer(AutoTokenizer.from_pretrained(folder / f"{kind}.tokenizer"))
-    return LlamaTokenizer(open_plain(file, vocabulary_only=True), file), reference
+    return LlamaTokenizer(open_plain(file), file), reference
 
 
 @pytest.fixture(scope="module")

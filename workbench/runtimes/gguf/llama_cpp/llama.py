@@ -132,22 +132,20 @@ def _free(functions: Any, pointer: int, memory_owner: Any) -> None:
     give_back_memory()
 
 
-def open_plain(file: GgufFile, rows: int | None = None, vocabulary_only: bool = False) -> LlamaModel:
+def open_plain(file: GgufFile, rows: int | None = None) -> LlamaModel:
     """Opens a model from a file of llama.cpp's own, mapped into memory; weights that compute faster repacked are
     copied, and all weights of a file with an alignment that ggml does not compute with.
 
     Args:
         rows: of the embedding table, to skip the vocabulary, which takes time to read; None reads the vocabulary.
-        vocabulary_only: do not load the weights.
 
     Raises `BadInput` if llama.cpp refuses the file.
     """
     functions = load_llama()
     parameters = cpu_parameters(functions)
-    parameters.vocab_only = vocabulary_only
     if file.alignment % ALIGNMENT:  # ggml ends the process over a mapped tensor that is not aligned
         parameters.load_mode = functions.LLAMA_LOAD_MODE_NONE
-    fault = "" if vocabulary_only else amx_fault()
+    fault = amx_fault()
     if fault or switched_off() or _too_narrow(file):
         parameters.use_extra_bufts = False
     if rows is not None:

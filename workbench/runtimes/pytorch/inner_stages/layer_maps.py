@@ -74,9 +74,9 @@ def _fused_projections(module: str) -> dict[str, Place]:
     return {f"attention.{name}": _output_of(module, True, (number, 3)) for number, name in enumerate(names)}
 
 
-def _separate_projections(modules: str, stage: str = "attention") -> dict[str, Place]:
+def _separate_projections(modules: str) -> dict[str, Place]:
     """Returns the places of three projections; `modules` has {} where their letter stands."""
-    return {f"{stage}.{name}": _output_of(modules.format(name[0]), True) for name in ("query", "key", "value")}
+    return {f"attention.{name}": _output_of(modules.format(name[0]), True) for name in ("query", "key", "value")}
 
 
 SANM = LayerMap(

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from workbench.artifacts.process import run_child
-from workbench.compare.guesses.linear import Linear
+from workbench.compare.guesses.guess import Linear
 from workbench.core.errors import Cancelled, WorkbenchError
 from workbench.core.progress import report
 

@@ -28,10 +28,19 @@ from workbench.compare.guesses.dropped import dropped
 from workbench.compare.guesses.filter_bank import filter_banks
 from workbench.compare.guesses.front_end import front_ends, lacks_filter_bank
 from workbench.compare.guesses.functions import activations, caps, functions, gates
-from workbench.compare.guesses.guess import FILTER_BANK, Guess, Hint, Scene, remainder_clause, remaining, units_of
+from workbench.compare.guesses.guess import (
+    FILTER_BANK,
+    Guess,
+    Hint,
+    LinearLayers,
+    Scene,
+    remainder_clause,
+    remaining,
+    units_of,
+)
 from workbench.compare.guesses.heads import fused
 from workbench.compare.guesses.heard import other_sounds
-from workbench.compare.guesses.linear import LinearLayers, linear
+from workbench.compare.guesses.linear import linear
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
 from workbench.compare.guesses.other_sound import FRONT_END, of_another_recording

@@ -11,8 +11,7 @@ import pytest
 from tests.compare.test_explain import OTHER
 from tests.support.layers import softmax, turned
 from workbench.compare.explain import explain
-from workbench.compare.guesses.guess import Hint, Scene
-from workbench.compare.guesses.linear import Linear
+from workbench.compare.guesses.guess import Hint, Linear, Scene
 from workbench.compare.guesses.rounding import rounded_to_bfloat16
 
 LAYER = "llm.layers.1.attention."

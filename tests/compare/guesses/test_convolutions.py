@@ -10,8 +10,7 @@ import pytest
 
 from workbench.compare.explain import explain
 from workbench.compare.guesses.convolutions import convolutions
-from workbench.compare.guesses.guess import Hint, Scene
-from workbench.compare.guesses.linear import Linear
+from workbench.compare.guesses.guess import Hint, Linear, Scene
 
 DRAW = np.random.default_rng(4)
 X = DRAW.standard_normal((60, 4, 3)).astype(np.float32)

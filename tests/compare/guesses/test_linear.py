@@ -9,8 +9,7 @@ import pytest
 
 from tests.compare.test_explain import OTHER
 from workbench.compare.explain import explain
-from workbench.compare.guesses.guess import Hint, Scene
-from workbench.compare.guesses.linear import Linear
+from workbench.compare.guesses.guess import Hint, Linear, Scene
 from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
 
 LAYER = "encoder.layers.1."

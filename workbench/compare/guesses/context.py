@@ -22,8 +22,7 @@ from workbench.compare.guesses.attended import (
     entering,
 )
 from workbench.compare.guesses.attention import division_clause
-from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, relative_l2, table
-from workbench.compare.guesses.linear import Linear
+from workbench.compare.guesses.guess import Guess, Linear, Rows, Scene, is_close, relative_l2, table
 from workbench.compare.guesses.rotations import BASES, LAYOUT_WORDS, LAYOUTS, SHIFTS, Complex, base_of
 from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
 

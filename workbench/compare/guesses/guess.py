@@ -6,15 +6,12 @@ candidate to within rounding. So a wrong guess does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from workbench.compare.guesses.linear import LinearLayers
 
 FILTER_BANK = "frontend.fbank"  # the stage of the log-mel filter bank
 SAMPLE_VALUES = 1 << 17  # number of values on which a guess is first tried
@@ -49,6 +46,22 @@ class Guess:
     last: int | None = None  # and before `last`; None for all
     option: str = ""  # takes the place of {} in `words`; guesses that differ in it alone may be named together
     is_verified: bool = False  # whether the guess was already verified; then it predicts nothing
+
+
+class Linear(NamedTuple):
+    """The parameters of a linear layer."""
+
+    weight: np.ndarray  # [out, in]
+    bias: np.ndarray | None = None
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Returns the products [rows, out] of rows [rows, in], in float64."""
+        product: np.ndarray = x @ np.asarray(self.weight, np.float64).T
+        return product if self.bias is None else product + np.asarray(self.bias, np.float64)
+
+
+LinearLayers = Callable[[Sequence[str]], Mapping[str, Linear]]
+"""Returns the linear layer of the reference behind each stage, if it is known."""
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, table
+from workbench.compare.guesses.guess import Guess, Linear, Scene, in_order, is_close, table
 from workbench.compare.guesses.orders import MATCHED_VALUES, MAX_MATCHED, changed_columns, matched, order_in
 from workbench.compare.guesses.products import PRODUCTS, input_of
 from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
@@ -19,22 +18,6 @@ _MAX_HEADS = 32  # whose order is looked for
 _FEW_ROWS = 16  # on which that is done
 _SAME_VALUES = 1e-2  # relative L2 of values that may be the same in another order
 _BLOCK = 32  # values with one scale in q8_0
-
-
-class Linear(NamedTuple):
-    """The parameters of a linear layer."""
-
-    weight: np.ndarray  # [out, in]
-    bias: np.ndarray | None = None
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Returns the products [rows, out] of rows [rows, in], in float64."""
-        product: np.ndarray = x @ np.asarray(self.weight, np.float64).T
-        return product if self.bias is None else product + np.asarray(self.bias, np.float64)
-
-
-LinearLayers = Callable[[Sequence[str]], Mapping[str, Linear]]
-"""Returns the linear layer of the reference behind each stage, if it is known."""
 
 
 def linear(scene: Scene) -> Iterator[Guess]:

@@ -18,7 +18,7 @@ from workbench.plots.layers import Axis, Layer, Scale, scale_of
 from workbench.system.tempdirs import tempdir
 from workbench.trace.times import RowTimes
 from workbench.visualise.answers import AUDIO_EMBEDDINGS, EMBEDDINGS, Answered, answered
-from workbench.visualise.builders.ctc import blank_of
+from workbench.visualise.builders.ctc import blank_of, peaks_of
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.rollout import rollout
 from workbench.visualise.scene import Scene, token_number
@@ -224,8 +224,6 @@ def _stacks(scene: Scene) -> set[str]:
 
 def _frames(scene: Scene) -> tuple[list[int], np.ndarray]:
     """Returns the tokens of a CTC model and the frame of each where it is likeliest."""
-    from workbench.visualise.builders.lens import peaks_of
-
     posteriors = scene.stage("ctc.posteriors", "posteriors of a CTC head, which tell the frame of a token")
     frames, ids = peaks_of(posteriors, blank_of(posteriors, scene.stage("tokens").tolist()))
     return ids.tolist(), frames

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from workbench.decoding.ctc import greedy
 from workbench.decoding.ctc_alignment import best_alignment
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.visualise.options import ViewOptions
@@ -70,6 +71,17 @@ def blank_of(posteriors: np.ndarray, ids: list[int]) -> int:
     path = posteriors.argmax(axis=1)
     dropped = path[~np.isin(path, ids)]
     return int(np.bincount(dropped).argmax()) if dropped.size else 0
+
+
+def peaks_of(scores: np.ndarray, blank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns for each run of a token on the best path its likeliest frame, and the token.
+
+    Args:
+        scores: [frames, vocabulary], probabilities or logits.
+    """
+    tokens = greedy(scores, blank)
+    frames = [token.first + int(scores[token.first : token.end, token.id].argmax()) for token in tokens]
+    return np.array(frames, dtype=np.int64), np.array([token.id for token in tokens], dtype=np.int64)
 
 
 def _peak_tokens(posteriors: np.ndarray, ids: list[int], blank: int) -> list[int]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.decoding.alternatives import likeliest
-from workbench.decoding.ctc import greedy
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.visualise.answers import EMBEDDINGS, OF_ANSWERS, answered
-from workbench.visualise.builders.ctc import BLANK, blank_of
+from workbench.visualise.builders.ctc import BLANK, blank_of, peaks_of
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
 from workbench.visualise.stacks import LAYERS, WRITING, stack_of
@@ -70,17 +69,6 @@ def _of_frames(
     parts = [each[frames] for each in logits]
     short = _table(scene, "tokens_lens", "likeliest tokens at the frame of each token", parts, layers, x, count, blank)
     return ViewContent("Logit lens", (every, token_spans(tokens), short), tokens, tuple(notes))
-
-
-def peaks_of(scores: np.ndarray, blank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns for each run of a token on the best path its likeliest frame, and the token.
-
-    Args:
-        scores: [frames, vocabulary], probabilities or logits.
-    """
-    tokens = greedy(scores, blank)
-    frames = [token.first + int(scores[token.first : token.end, token.id].argmax()) for token in tokens]
-    return np.array(frames, dtype=np.int64), np.array([token.id for token in tokens], dtype=np.int64)
 
 
 def _table(

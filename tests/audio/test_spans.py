@@ -104,12 +104,6 @@ def test_level_curve_shorter_than_the_span_is_accepted() -> None:
         assert total(pieces) == 100 * RATE and all(piece.seconds <= 30 for piece in pieces)
 
 
-def test_cut_position_respects_the_frame_length_of_the_curve() -> None:
-    curve = np.ones(4000, dtype=np.float32)
-    curve[781:800] = 0  # probabilities of 32 ms: 25.0 to 25.6 s
-    assert 25.0 < cap_spans([Span(0.0, 40.0)], 30, curve, frame_seconds=0.032)[0].end < 25.6
-
-
 def test_spans_are_merged_across_short_gaps_up_to_the_maximum_length() -> None:
     spans = [Span(0, 2), Span(2.3, 4), Span(4.1, 29.5), Span(29.9, 31), Span(35, 36)]
     assert cap_spans(spans, 30, merge_gap=0.5) == [Span(0, 29.5), Span(29.9, 31), Span(35, 36)]

@@ -96,44 +96,43 @@ def cap_spans(
     spans: Sequence[Span],
     max_seconds: float = 30.0,
     loudness: np.ndarray | None = None,
-    frame_seconds: float = 0.01,
     merge_gap: float | None = None,
 ) -> list[Span]:
     """Returns the same speech in spans of at most `max_seconds`.
 
     `spans` are in order and do not overlap. A span that is too long is cut where `loudness` [frames] is lowest in the
-    later half of the allowed length. `loudness` is any curve that is low where a cut does least harm (levels, speech
-    probabilities); without it, the pieces are equal. With `merge_gap`, neighbours at most that many seconds apart
+    later half of the allowed length. `loudness` has a value for each 10 ms, as `frame_levels` returns it; without it,
+    the pieces are equal. With `merge_gap`, neighbours at most that many seconds apart
     become one span, gap included, as far as the limit allows. Raises `BadInput` for a limit below 0.1 s and
     `ValueError` for spans out of order.
     """
     if not max_seconds >= _MIN_CAP_SECONDS:
         raise BadInput(f"segments are capped at {max_seconds:g} s; expected at least {_MIN_CAP_SECONDS:g} s")
     cap = int(min(max_seconds, 1e9) * SAMPLE_RATE)
-    curve = None if loudness is None else _smoothed(loudness, frame_seconds)
+    curve = None if loudness is None else _smoothed(loudness)
     pieces: list[tuple[int, int]] = []
     for span in spans:
         start, end = span.slice.start, span.slice.stop
         if end < start or (pieces and start < pieces[-1][1]):
             raise ValueError(f"{span} ends before it starts or before the span in front of it")
         if end > start:
-            pieces += _cut(start, end, cap, curve, frame_seconds * SAMPLE_RATE)
+            pieces += _cut(start, end, cap, curve)
     if merge_gap is not None:
         pieces = _merge(pieces, cap, merge_gap * SAMPLE_RATE)
     return [Span(start / SAMPLE_RATE, end / SAMPLE_RATE) for start, end in pieces]
 
 
-def _smoothed(curve: np.ndarray, frame_seconds: float) -> np.ndarray:
+def _smoothed(curve: np.ndarray) -> np.ndarray:
     """Returns the mean around each frame: a pause is a better place to cut than one quiet frame inside a word."""
-    width = max(1, round(_PAUSE_SECONDS / frame_seconds)) | 1
+    width = max(1, round(_PAUSE_SECONDS * SAMPLE_RATE / FRAME_SHIFT)) | 1
     padded = np.pad(curve.astype(np.float64), width // 2, mode="edge") if len(curve) else np.zeros(width - 1)
     sums = np.concatenate([[0.0], np.cumsum(padded)])
     means: np.ndarray = (sums[width:] - sums[:-width]) / width
     return means
 
 
-def _cut(start: int, end: int, cap: int, curve: np.ndarray | None, frame: float) -> list[tuple[int, int]]:
-    """Returns pieces of at most `cap` samples that cover start ... end; `frame` is the length of the curve's frames."""
+def _cut(start: int, end: int, cap: int, curve: np.ndarray | None) -> list[tuple[int, int]]:
+    """Returns pieces of at most `cap` samples that cover start ... end."""
     pieces = []
     while end - start > cap:
         parts = -(-(end - start) // cap)
@@ -141,20 +140,20 @@ def _cut(start: int, end: int, cap: int, curve: np.ndarray | None, frame: float)
         if curve is not None:
             # Not before half the cap, so that pieces stay long, and not so late that a tiny piece remains.
             earliest, latest = start + cap // 2, min(start + cap, end - cap // 4)
-            at = _quietest(curve, earliest, latest, frame) or at
+            at = _quietest(curve, earliest, latest) or at
         pieces.append((start, at))
         start = at
     return [*pieces, (start, end)]
 
 
-def _quietest(curve: np.ndarray, earliest: int, latest: int, frame: float) -> int | None:
+def _quietest(curve: np.ndarray, earliest: int, latest: int) -> int | None:
     """Returns the middle of the lowest frame (the last of equal ones) in the range; None without frames."""
-    first, last = int(np.ceil(earliest / frame - 0.5)), int(np.floor(latest / frame - 0.5))
+    first, last = int(np.ceil(earliest / FRAME_SHIFT - 0.5)), int(np.floor(latest / FRAME_SHIFT - 0.5))
     part = curve[first : last + 1]
     if len(part) == 0:
         return None
     index = first + len(part) - 1 - int(np.argmin(part[::-1]))
-    return min(max(round((index + 0.5) * frame), earliest), latest)
+    return min(max(round((index + 0.5) * FRAME_SHIFT), earliest), latest)
 
 
 def _merge(pieces: list[tuple[int, int]], cap: int, gap: float) -> list[tuple[int, int]]:

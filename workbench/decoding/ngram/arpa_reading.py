@@ -59,15 +59,11 @@ class _Reader:
                 orders.append(self._section(order, count))
                 command = self._line()
             elif count:
-                raise self._error(
-                    f"is {_quoted(command)}",
-                    f"\\{order}-grams:, as the head promises {count} of them",
-                    self._lines.number,
-                )
+                raise self._error(f"is {_quoted(command)}", f"\\{order}-grams:, as the head promises {count} of them")
             else:
                 orders.append(_join([], order))  # a file may leave out the section of no n-grams
         if command != b"\\end\\":
-            raise self._error(f"is {_quoted(command)}", f"\\end\\ after the {len(counts)}-grams", self._lines.number)
+            raise self._error(f"is {_quoted(command)}", f"\\end\\ after the {len(counts)}-grams")
         for _ in self._lines.blocks():
             pass  # what follows belongs to no model, but a damaged end of the file must not go unnoticed
         return NgramTables(tuple(word.decode("utf-8") for word in self._ids), tuple(orders), self._name)
@@ -89,18 +85,14 @@ class _Reader:
         while (line := self._line()).startswith(b"ngram"):
             match = _COUNT.fullmatch(line)
             if match is None:
-                raise self._error(f"is {_quoted(line)}", "a count such as ngram 1=5000", self._lines.number)
+                raise self._error(f"is {_quoted(line)}", "a count such as ngram 1=5000")
             if int(match[1]) != len(counts) + 1:
-                raise self._error(
-                    f"counts the {int(match[1])}-grams", f"the {len(counts) + 1}-grams", self._lines.number
-                )
+                raise self._error(f"counts the {int(match[1])}-grams", f"the {len(counts) + 1}-grams")
             counts.append(int(match[2]))
         if not 1 <= len(counts) <= MAX_ORDER:
-            raise self._error(
-                f"ends the head of a model of order {len(counts)}", f"order 1 to {MAX_ORDER}", self._lines.number
-            )
+            raise self._error(f"ends the head of a model of order {len(counts)}", f"order 1 to {MAX_ORDER}")
         if not counts[0]:
-            raise self._error("ends the head of a model without 1-grams", "at least one", self._lines.number)
+            raise self._error("ends the head of a model without 1-grams", "at least one")
         return counts, line
 
     def _line(self) -> bytes:
@@ -128,9 +120,7 @@ class _Reader:
         if read_count < count:
             line = self._line()  # raises if the file ends here
             raise self._error(
-                f"is {_quoted(line)} after {read_count} {order}-grams",
-                f"{count} of them, as the head promises",
-                self._lines.number,
+                f"is {_quoted(line)} after {read_count} {order}-grams", f"{count} of them, as the head promises"
             )
         ngrams = _join(parts, order)
         if order > 1 and (repeated := _find_repeated(ngrams.words)) is not None:
@@ -207,7 +197,9 @@ class _Reader:
                 f"has the word {_quoted(names[index])}", "a word of the 1-grams", int(lines[index // order])
             ) from None
 
-    def _error(self, fault: str, expected: str, line: int) -> BadInput:
+    def _error(self, fault: str, expected: str, line: int | None = None) -> BadInput:
+        """Returns the error for a line; by default, for the line that was read last."""
+        line = self._lines.number if line is None else line
         return BadInput(f"line {line} of {self._name} {fault}; expected {expected}")
 
 

@@ -2,7 +2,7 @@
 
 A segment begins a little before its speech, and ends a little after it, so two of them may share silence. Where
 somebody speaks for longer than a recogniser takes at once, the segment is cut at a quiet place, and the next one goes
-on there. What is kept is the present segment alone, so the length of the sound does not matter.
+on there. Only the present segment stays in memory, so the length of the sound does not matter.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class SpeechSegment:
 
     @property
     def end(self) -> float:
+        """Seconds from the start of the sound."""
         return self.start + len(self.samples) / SAMPLE_RATE
 
 
@@ -55,7 +56,7 @@ class Endpointer:
         self._limits = limits
         self._network = SileroStream()
         self._rest = np.empty(0, np.float32)  # less than a chunk
-        self._chunks: list[np.ndarray] = []  # chunks: of the segment, or the last ones before it
+        self._chunks: list[np.ndarray] = []  # of the segment; in a pause, the last ones before the next segment
         self._count = 0  # samples in them
         self._first = 0  # samples before the kept ones
         self._ended_at = 0  # samples before the end of the last segment and the pause that ended it
@@ -95,24 +96,27 @@ class Endpointer:
 
     def finish(self) -> list[SpeechSegment]:
         """Ends the present segment, and returns it if there is one."""
+        ended = []
         if self._speaking:
-            self._chunks.append(self._rest)
-            self._count += len(self._rest)
-            self._rest = np.empty(0, np.float32)
-        ended = [self._segment()] if self._speaking else []
+            self._take_rest()
+            ended = [self._segment()]
         self._end(keep=0)
         return ended
 
     def discard(self) -> int | None:
         """Forgets the present segment and the sound before it; returns the number of the segment if there is one."""
         number = self._number if self._speaking else None
-        self._chunks.append(self._rest)
-        self._count += len(self._rest)
-        self._rest = np.empty(0, np.float32)
+        self._take_rest()
         self._end(keep=0)
         self._silent_chunks = 0
         self._network.forget()
         return number
+
+    def _take_rest(self) -> None:
+        """Takes the samples that do not fill a chunk, without asking whether they are speech."""
+        self._chunks.append(self._rest)
+        self._count += len(self._rest)
+        self._rest = np.empty(0, np.float32)
 
     def _process_chunk(self, chunk: np.ndarray) -> list[SpeechSegment]:
         probability = self._network.probability(chunk)
@@ -171,7 +175,7 @@ class Endpointer:
         self._drop(keep)
 
     def _drop(self, keep: int) -> None:
-        """Drops all but the last samples, in whole pieces."""
+        """Drops whole chunks from the front, so that at least the last `keep` samples stay."""
         while self._chunks and self._count - len(self._chunks[0]) >= keep:
             dropped = len(self._chunks.pop(0))
             self._first += dropped

@@ -209,7 +209,7 @@ def _heads(third: int) -> Callable[[np.ndarray, np.random.Generator], np.ndarray
     return change
 
 
-def _one(times: float, axis: int = 0) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
+def _one_scaled(times: float, axis: int = 0) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
     def change(w: np.ndarray, draw: np.random.Generator) -> np.ndarray:
         view = np.moveaxis(w, axis, 0)
         view[int(draw.integers(len(view)))] *= times
@@ -267,7 +267,7 @@ def _scale(graph: Graph, node: Any, number: str) -> None:
     graph.model.graph.node.insert(place, helper.make_node("Mul", [node.output[0], number], [value], name=f"{value}/x"))
 
 
-def _negative_soft_axis(graph: Graph, n: int, draw: np.random.Generator) -> str:
+def _softmax_over_queries(graph: Graph, n: int, draw: np.random.Generator) -> str:
     node = graph.nodes[f"{graph.scope(n)}/self_attn/Softmax"]
     next(each for each in node.attribute if each.name == "axis").i = 2
     return f"encoder.layers.{n}.attention.context"
@@ -317,24 +317,24 @@ EDITS: dict[str, Edit] = {
     "no bias of the projections": _weight(f"{_QKV}.bias", "attention.query", lambda w, draw: 0 * w),
     "projections in bfloat16": _weight(f"{_QKV}.weight", "attention.query", _bfloat16),
     "a row of the projections zero": _weight(
-        f"{_QKV}.weight", "attention.query", lambda w, draw: np.concatenate([_one(0.0)(w[:144], draw), w[144:]])
+        f"{_QKV}.weight", "attention.query", lambda w, draw: np.concatenate([_one_scaled(0.0)(w[:144], draw), w[144:]])
     ),
     "output transposed": _weight(f"{_OUT}.weight", "attention.output", lambda w, draw: w.T.copy()),
     "output without bias": _weight(f"{_OUT}.bias", "attention.output", lambda w, draw: 0 * w),
     "output in 8 bits": _weight(f"{_OUT}.weight", "attention.output", _int8),
     "scores scaled twice": _times("scores", "{x}.attention.context", 1 / 6),
     "scores 2 % too large": _times("scores", "{x}.attention.context", 1.02),
-    "softmax over the queries": _negative_soft_axis,
-    "a tap of the memory zero": _weight("self_attn.fsmn_block.weight", "fsmn", _one(0.0, axis=2)),
+    "softmax over the queries": _softmax_over_queries,
+    "a tap of the memory zero": _weight("self_attn.fsmn_block.weight", "fsmn", _one_scaled(0.0, axis=2)),
     "memory's kernel reversed": _weight("self_attn.fsmn_block.weight", "fsmn", lambda w, draw: w[:, :, ::-1]),
     "memory one frame off": _weight("self_attn.fsmn_block.weight", "fsmn", lambda w, draw: np.roll(w, 1, axis=2)),
     "Gelu for Relu": _activation("Gelu"),
     "LeakyRelu for Relu": _activation("LeakyRelu", alpha=0.01),
     "Elu for Relu": _activation("Elu"),
     "first feed-forward product without bias": _weight(f"{_W1}.bias", "mlp.up", lambda w, draw: 0 * w),
-    "a row of the first feed-forward product halved": _weight(f"{_W1}.weight", "mlp.up", _one(0.5)),
+    "a row of the first feed-forward product halved": _weight(f"{_W1}.weight", "mlp.up", _one_scaled(0.5)),
     "second feed-forward product in 8 bits": _weight(f"{_W2}.weight", "mlp.down", _int8),
-    "a column of the second feed-forward product zero": _weight(f"{_W2}.weight", "mlp.down", _one(0.0, axis=1)),
+    "a column of the second feed-forward product zero": _weight(f"{_W2}.weight", "mlp.down", _one_scaled(0.0, axis=1)),
     "feed-forward reads before the norm": _reconnected(
         "{scope}/feed_forward/w_1/MatMul", 0, "{x}.attention.residual", "{x}.mlp.up"
     ),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from benchmarks.served import free_port
 from workbench.core.errors import WorkbenchError
 from workbench.registry.registry import Registry
 
@@ -37,9 +37,7 @@ def import_seconds() -> float:
 
 def answer_seconds() -> float:
     """Returns the seconds from the page's start to its first answer."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     started = time.perf_counter()
     page = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:

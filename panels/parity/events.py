@@ -122,11 +122,9 @@ class ParityActions:
     def experiments(self, sides_text: str | None, *values: Any) -> Any:
         """Returns the sides in a text with all experiments that are on, after a side was added."""
         switched_on = {name: change for name, value in zip(EXPERIMENTS, values) if (change := _change(name, value))}
-        return (
-            "\n".join(with_changes(line, switched_on) for line in (sides_text or "").splitlines())
-            if switched_on
-            else gr.skip()
-        )
+        if not switched_on:
+            return gr.skip()
+        return "\n".join(with_changes(line, switched_on) for line in (sides_text or "").splitlines())
 
     def add_uploads(
         self,

@@ -114,8 +114,7 @@ def test_odd_card_values_give_one_line_reasons(registry: Registry, line: str, me
     key = line.split(" ")[0]
     text = "\n".join(each for each in GOOD.splitlines() if not each.startswith(key)) + f"\n{line}\n"
     write(user_cards_path(), text)
-    reasons = [each.reason for each in registry.bad_cards()]
-    [reason] = reasons
+    [reason] = [each.reason for each in registry.bad_cards()]
     assert re.search(message, reason) and "\n" not in reason and len(reason) < 600
 
 

@@ -123,8 +123,8 @@ def _chunks(is_speech: np.ndarray, lengths: np.ndarray, frames: int | None) -> t
         )
     if (lengths < 0).any():
         raise ValueError(f"speech_lengths holds {lengths.min()}; expected no negative number")
-    shared = lengths.ndim == 2
-    per_row = lengths if shared else lengths[:, None]
+    per_placeholder = lengths.ndim == 2
+    per_row = lengths if per_placeholder else lengths[:, None]
     used = per_row.sum(axis=1)
     if frames is not None and (used > frames).any():
         row = int(np.argmax(used > frames))
@@ -136,14 +136,15 @@ def _chunks(is_speech: np.ndarray, lengths: np.ndarray, frames: int | None) -> t
             f"row {row} has speech lengths {per_row[row].tolist()}; expected zeros only behind its last placeholder"
         )
     filled = (per_row > 0).sum(axis=1)
-    wrong = (filled != counts) if shared else (filled > 0) != (counts > 0)
+    wrong = (filled != counts) if per_placeholder else (filled > 0) != (counts > 0)
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ValueError(
             f"row {row} has {counted(counts[row], 'placeholder')} and {counted(filled[row], 'chunk')} of speech "
-            f"(lengths {per_row[row].tolist()}); expected one for each" + ("" if shared else ", or none of either")
+            f"(lengths {per_row[row].tolist()}); expected one for each"
+            + ("" if per_placeholder else ", or none of either")
         )
-    if not shared:
+    if not per_placeholder:
         return np.zeros(int(counts.sum()), np.int64), np.repeat(lengths, counts).astype(np.int64)
     ends = np.cumsum(per_row, axis=1)
     nonempty = per_row > 0

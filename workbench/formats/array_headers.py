@@ -38,15 +38,13 @@ NUMPY_TYPES: Mapping[str, str] = {
 }
 """numpy's types by their names in safetensors."""
 TENSOR_TYPES: Mapping[str, str] = {**NUMPY_TYPES, "BF16": "<u2"}
-"""`TENSOR_TYPES`, and bfloat16 as raw bits, because numpy does not have that type."""
+"""`NUMPY_TYPES`, and bfloat16 as raw bits, because numpy does not have that type."""
 
 _READ_HEADER = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
-    (
-        3,
-        0,
-    ): np.lib.format.read_array_header_2_0,  # version 3 differs in the letters of field names, which no array here has
+    # Version 3 differs in the letters of field names, which no array here has.
+    (3, 0): np.lib.format.read_array_header_2_0,
 }
 
 

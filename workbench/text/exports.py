@@ -147,7 +147,6 @@ def _clock(milliseconds: int, decimal_mark: str) -> str:
 
 
 def _cell(text: str) -> str:
-    text = text.replace("\r\n", "\n").replace(
-        "\r", "\n"
-    )  # csv would leave a lone \r unquoted, and readers would end the row there
+    # csv would leave a lone \r unquoted, and readers would end the row there.
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     return spreadsheet_cell(text)

@@ -93,9 +93,9 @@ def example(bank: TakeBank, options: CorpusOptions, seed: tuple[int, ...]) -> Ex
     else:
         options = replace(options, music_share=0.0, silent_share=0.0, speech_share=0.0)
     samples = draw_string(bank, rng, options).samples
-    longest = int(rng.uniform(0.35, 1.0) * WINDOW_SECONDS * SAMPLE_RATE)
-    first = int(rng.integers(0, max(len(samples) - longest, 0) + 1))
-    return features_of(samples[first : first + longest]).astype(np.float16), place
+    length = int(rng.uniform(0.35, 1.0) * WINDOW_SECONDS * SAMPLE_RATE)
+    first = int(rng.integers(0, max(len(samples) - length, 0) + 1))
+    return features_of(samples[first : first + length]).astype(np.float16), place
 
 
 _bank: TakeBank | None = None

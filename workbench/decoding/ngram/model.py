@@ -62,7 +62,7 @@ class NgramModel:
     def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns ln P(symbol | state) float64 [n], and the states int64 [n] that follow.
 
-        A probability may be 0, so its logarithm minus infinity.
+        The logarithm of a probability of 0 is minus infinity.
 
         Args:
             states: int64 [n].

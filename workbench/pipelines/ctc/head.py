@@ -1,5 +1,6 @@
-"""Beam search over the CTC head of a loaded model, for text tokens. Special tokens, which are tags and control tokens,
-count as blanks; see `workbench.decoding.special_tokens`.
+"""Beam search over the CTC head of a loaded model, for text tokens.
+
+Special tokens, which are tags and control tokens, count as blanks (see `workbench.decoding.special_tokens`).
 """
 
 from __future__ import annotations

@@ -54,21 +54,21 @@ class Drawing:
             thread.join()
 
     def _order(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        found: Future[Any] = Future()
-        context = contextvars.copy_context()  # of who asks: it may cancel the call, and hears how far it is
+        future: Future[Any] = Future()
+        context = contextvars.copy_context()  # of the caller, who may cancel the call and receives its progress
 
         def answer(process: SeparateProcess) -> None:
             try:
-                found.set_result(context.run(process, function, *args, **kwargs))
+                future.set_result(context.run(process, function, *args, **kwargs))
             except BaseException as error:
-                found.set_exception(error)
+                future.set_exception(error)
 
         with self._lock:
             self._orders.put(answer)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="drawing", daemon=True)
                 self._thread.start()
-        return found
+        return future
 
     def _work(self) -> None:
         """Answers the calls. The process belongs to this thread, and ends with it."""

@@ -98,20 +98,12 @@ def _sentence(tool: str, error: BaseException) -> str:
     return str(error_reply(error)[1]["error"]["message"])
 
 
-def _without_data(value: Any) -> Any:
-    """Returns arguments without the content of files, which have a limit of their own. Follows a few levels only."""
-    if isinstance(value, Mapping):
-        return {
-            name: _files_without_data(each) if isinstance(each, (Mapping, list)) else each
-            for name, each in value.items()
-        }
-    return value
-
-
-def _files_without_data(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_file_without_data(each) for each in value]
-    return _file_without_data(value)
+def _without_data(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments without the content of files, alone or in a list, which have a limit of their own."""
+    return {
+        name: [_file_without_data(each) for each in value] if isinstance(value, list) else _file_without_data(value)
+        for name, value in arguments.items()
+    }
 
 
 def _file_without_data(value: Any) -> Any:

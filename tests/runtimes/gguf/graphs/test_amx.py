@@ -137,7 +137,7 @@ def test_layouts_depend_on_the_amx_setting_and_the_check(
 
 def test_a_process_that_hangs_is_ended(library_with_check: UseProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     library_with_check("import signal; signal.pause()")
-    monkeypatch.setattr(amx, "SECONDS", 0.2)
+    monkeypatch.setattr(amx, "TIMEOUT_SECONDS", 0.2)
     assert "gave no answer for 0 s" in amx.amx_fault()
 
 

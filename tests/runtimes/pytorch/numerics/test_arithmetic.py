@@ -349,9 +349,9 @@ def test_casts_to_float32_give_float64_in_a_float64_session(dtype: torch.dtype) 
 
 
 def test_encoder_dtype_is_float32_unless_float64_is_set() -> None:
-    dtypes = {name: network_dtype(name) for name in ("auto", "float32", "bfloat16", "float16")}
+    dtypes = {name: network_dtype(name, stepwise=False) for name in ("auto", "float32", "bfloat16", "float16")}
     assert dtypes == dict.fromkeys(dtypes, torch.float32)
-    assert network_dtype("float64") == torch.float64 and name_of(torch.float64) == "float64"
+    assert network_dtype("float64", stepwise=False) == torch.float64 and name_of(torch.float64) == "float64"
 
 
 def test_stepwise_encoder_uses_the_requested_half_precision() -> None:

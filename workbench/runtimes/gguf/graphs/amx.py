@@ -30,7 +30,7 @@ CHILD = ("-m", "workbench.runtimes.gguf.graphs.amx_product")
 CPU_INFO = Path("/proc/cpuinfo")
 FLAG = "amx_int8"
 SWITCH, OFF = "WORKBENCH_AMX", "off"  # an environment variable and its value, to compute without the units
-SECONDS = 60.0  # seconds; the product takes far less than one
+TIMEOUT_SECONDS = 60.0  # the product takes far less than one
 STORED_VERSION = 1  # of the stored answer; a new version tests every library again
 # These signals show a fault of the library. Any other end proves nothing about the file, so its answer is not stored.
 FAULTS = (signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT)
@@ -96,11 +96,11 @@ def _try_out(files: tuple[Path, Path]) -> tuple[str, bool]:
             text=True,
             errors="replace",
             env={**os.environ, "PYTHONPATH": paths},
-            timeout=SECONDS,
+            timeout=TIMEOUT_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"gave no answer for {SECONDS:.0f} s", False
+        return f"gave no answer for {TIMEOUT_SECONDS:.0f} s", False
     except OSError as error:
         return f"could not be tried out ({error.strerror or error})", False
     if process.returncode < 0:

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 HALVES: Mapping[str, torch.dtype] = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def network_dtype(name: str, stepwise: bool = False) -> torch.dtype:
+def network_dtype(name: str, stepwise: bool) -> torch.dtype:
     """Returns the type for an audio encoder or recogniser network: float64 if the setting `dtype` is float64, else
     float32.
 

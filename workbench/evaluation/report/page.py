@@ -17,7 +17,7 @@ import numpy as np
 from workbench import __version__
 from workbench.audio.read import read as read_sound
 from workbench.core.phrases import counted
-from workbench.display.html import Html, element
+from workbench.display.html import Html, element, joined
 from workbench.display.words import duration
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.report import sections
@@ -91,7 +91,7 @@ def _document(columns: Columns, corpus_figures: Overview, parts: list[tuple[str,
             f"<title>{escape(columns.title)}</title><style>{style}</style></head><body>",
             head,
             navigation,
-            f"<main>{sections.joined_sections(content for _, _, content in parts)}</main>",
+            f"<main>{joined(content for _, _, content in parts)}</main>",
             f'<script type="application/json" id="figures">{figures}</script>',
             _data("rows-head", rows.head),
             _data("rows-numbers", rows.numbers),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from workbench.core.phrases import counted
-from workbench.display.html import Html, direction, element, joined
+from workbench.display.html import Html, direction, element
 from workbench.display.words import error_rate
 from workbench.evaluation.report.columns import Columns
 from workbench.evaluation.report.confusions import Confusions
@@ -324,8 +324,3 @@ def table_section() -> Html:
     """Returns the place of the table of all recordings, which the script fills."""
     wait = element("p", "The table needs JavaScript and a browser of 2023 or later.", class_="quiet", id="rows-wait")
     return _section("rows", "All recordings", wait, element("div", id="rows-table"))
-
-
-def joined_sections(sections: Iterable[Html]) -> Html:
-    """Returns the sections one after another."""
-    return joined(sections)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -87,6 +88,8 @@ class Page(gr.Blocks):
                 )
             self.guard.check_values(_from_visitor(inputs, block_fn), f"the request of {_endpoint_name(block_fn)}")
             refuse_addresses(inputs)
+            if not all(map(os.path.exists, _paths_of(inputs))):
+                raise _not_uploaded(block_fn)
             refuse_wrong_types(inputs, block_fn)
             return list(await super().preprocess_data(block_fn, inputs, state, explicit_call))
         except BadInput as error:
@@ -151,13 +154,19 @@ def _from_visitor(inputs: Sequence[Any], function: BlockFunction) -> list[Any]:
 
 def refuse_addresses(arguments: Any) -> None:
     """Raises `BadInput` for a file that is given as a URL, because this server fetches nothing for visitors."""
+    if any(map(ADDRESS.match, _paths_of(arguments))):
+        raise BadInput("a file is given by an address, and none is fetched here; upload its content")
+
+
+def _paths_of(arguments: Any) -> Iterator[str]:
+    """Yields the path of each file among the values, in lists and objects too."""
     waiting = [arguments]
     while waiting:
         each = waiting.pop()
         if isinstance(each, Mapping):
             path = each.get("path")
-            if isinstance(path, str) and "meta" in each and ADDRESS.match(path):
-                raise BadInput("a file is given by an address, and none is fetched here; upload its content")
+            if isinstance(path, str) and "meta" in each:
+                yield path
             waiting += each.values()
         elif isinstance(each, (list, tuple)):
             waiting += each
@@ -189,7 +198,7 @@ def _can_be_entered(value: Any, place: FormComponent) -> bool:
 def _not_uploaded(function: BlockFunction) -> BadInput:
     if function.api_visibility != "public":  # a page that has been open for long names files that are gone
         return BadInput(
-            "the server no longer has a file that is chosen here: it has started again, or made room for newer files; "
+            "the server no longer has a file that is chosen here: it has started again, or removed old files; "
             "take the file out and choose it again"
         )
     return BadInput(f"{_endpoint_name(function)} got a file that was not uploaded to this page; upload it first")

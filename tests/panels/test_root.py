@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -22,6 +23,7 @@ def page() -> Page:
     with Page() as page:
         result, text = gr.HTML(), gr.Textbox()
         text.submit(lambda *_: None, [result, text], [result, text])
+        gr.File().upload(lambda _: None, gr.File(), api_visibility="private")
     page.sent.of([result])
     page.guard = Guard("public")
     return page
@@ -41,6 +43,12 @@ def test_large_results_may_come_back_and_large_texts_are_refused(page: Page) -> 
     assert receive(page, LARGE, "short")[0] == LARGE
     with pytest.raises(gr.Error, match="kB of text; expected at most 64 kB"):
         receive(page, "", LARGE)
+
+
+def test_upload_that_was_removed_is_not_searched_for(page: Page, tmp_path: Path) -> None:
+    missing = {"path": str(tmp_path / "old.wav"), "orig_name": "old.wav", "meta": {"_type": "gradio.FileData"}}
+    with pytest.raises(gr.Error, match="it has started again, or removed old files"):
+        result_of(page.preprocess_data(page.fns[1], [missing], None))
 
 
 def test_results_that_are_sent_as_html_are_remembered(page: Page) -> None:

@@ -49,7 +49,9 @@ export class Composer {
   }
 
   handleKey(event) {
-    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+    // The Enter that ends the composition of a character sends nothing. Safari marks it by its key code only.
+    const isComposing = event.isComposing || event.keyCode === 229;
+    if (event.key === 'Enter' && !event.shiftKey && !isComposing) {
       event.preventDefault();
       if (!this.isRunning) this.submit();
     }

@@ -108,6 +108,22 @@ def visit(chromium: Any, chat: Served, caplog: pytest.LogCaptureFixture) -> Iter
     assert not [record for record in caplog.get_records("call") if record.name == error_boundary.__name__]
 
 
+@pytest.mark.browser
+def test_enter_that_ends_a_composition_sends_nothing(visit: Any, chat: Served) -> None:
+    """Safari sends this Enter after the composition, with a key code of its own."""
+    visitor = visit()
+    page = visitor.page
+    area = page.locator("#chat-text")
+    area.fill("三七")
+    for settings in ({"isComposing": True}, {"keyCode": 229}):
+        area.dispatch_event("keydown", {"key": "Enter", "bubbles": True, "cancelable": True, **settings})
+    expect(area).to_have_value("三七")
+    expect(page.locator(TURN)).to_have_count(0)
+    area.press("Enter")
+    expect(page.locator(TURN)).to_have_count(1)
+    visitor.wait()
+
+
 MICROPHONE = """
 const line = new AudioContext({sampleRate: 16000});
 const output = line.createMediaStreamDestination();

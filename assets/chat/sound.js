@@ -119,7 +119,8 @@ class Engine {
       this.meter.connect(this.context.destination);
       this.workletLoading = this.context.audioWorklet ? this.context.audioWorklet.addModule(chatUrl('scripts/worklet.js')) : null;
     }
-    if (this.context.state === 'suspended') this.context.resume().catch(() => {});
+    // It is suspended before the first press; on a phone, a call interrupts it.
+    if (this.context.state !== 'running') this.context.resume().catch(() => {});
     await this.workletLoading;
   }
 

@@ -130,6 +130,37 @@ def test_speech_plays_without_audio_worklets(visit: Any, chat: Served, stalls: b
     assert visitor.playback()[0] < 32000
 
 
+# A phone call interrupts the sound of a page, and Safari has a state of its own for that.
+INTERRUPTED = """async () => {
+  const [context] = window.contexts;
+  await context.suspend();
+  const {resume} = context;
+  Object.defineProperty(context, 'state', {value: 'interrupted', configurable: true});
+  context.resume = () => { delete context.state; return resume.call(context); };
+}"""
+
+
+@pytest.mark.browser
+def test_answer_plays_again_after_a_phone_call(visit: Any, chat: Served) -> None:
+    visitor = visit(
+        before="""
+window.contexts = [];
+window.AudioContext = class extends AudioContext {
+  constructor(...settings) { super(...settings); window.contexts.push(this); }
+};
+"""
+    )
+    page = visitor.page
+    visitor.set("max_audio_rows", "20")
+    visitor.say("say three")
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.played) === 6400")
+    visitor.wait()
+    page.evaluate(INTERRUPTED)
+    page.evaluate("document.querySelector('.chat').dataset.played = 0")
+    page.locator(".chat .answer .round").first.click()
+    page.wait_for_function("Number(document.querySelector('.chat').dataset.played) === 6400")
+
+
 @pytest.mark.browser
 def test_stop_ends_playback_at_once_and_keeps_the_partial_answer(visit: Any, chat: Served) -> None:
     visitor = visit()

@@ -1,5 +1,7 @@
 // Gestures on the timeline: a press moves the cursor, a drag selects a range (mouse) or pans (finger, or mouse on the
 // ruler), two fingers zoom, and a drag of a border changes a time.
+import {listenToTrackpad} from '../../visualise/scripts/trackpad.js';
+
 const MAX_PRESS_MOVE = 5; // pixels that a press may move
 const FRICTION = 0.94; // the factor of the speed of a fling from frame to frame
 
@@ -95,6 +97,9 @@ export const gestures = (stage, handlers) => {
   stage.addEventListener('pointerup', handleUp);
   stage.addEventListener('pointercancel', handleUp);
   stage.addEventListener('dblclick', (event) => { if (!event.target.closest('button')) handlers.twice(event); });
+
+  // Safari sends these events for fingers on a screen too; those zoom by their pointer events.
+  listenToTrackpad(stage, (factor, event) => { if (!pointers.size) handlers.link().zoom(factor, handlers.time(event.clientX)); });
 
   stage.addEventListener('wheel', (event) => {
     const pixelsPerUnit = event.deltaMode === 1 ? 16 : 1;

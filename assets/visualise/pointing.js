@@ -1,5 +1,7 @@
 // Pointer events of a chart: they show values, select a range of time, choose tokens, and zoom with the wheel or with
 // two fingers. On a touch screen a finger that moves up or down scrolls the page, as the style sheet sets.
+import {listenToTrackpad} from './trackpad.js';
+
 const MIN_DRAG = 5; // pixels that a pointer moves before a press becomes a selection
 const MIN_PINCH = 12; // pixels between two fingers at least
 
@@ -75,6 +77,8 @@ export const listenToPointer = (chart) => {
     pinch.up(event);
     start = null;
   });
+  // Safari sends these events for fingers on a screen too; those zoom by their pointer events.
+  if (chart.isTimed) listenToTrackpad(plot, (factor, event) => { if (!pinch.fingers.size) link.zoom(factor, chart.locate(event).time); });
   plot.addEventListener('wheel', (event) => {
     if (!chart.isTimed) return;
     const length = link.to - link.from;

@@ -22,6 +22,7 @@ from panels.widgets.timeline_routes import timeline_routes
 from tests.panels.conftest import Served
 from tests.panels.test_transcribe_page import add_files, expect, open_page
 from tests.support import coroutines
+from tests.support.browser import TRACKPAD
 from tests.support.fake_panels import broken, tone
 from tests.support.widths import no_sideways_scroll
 from workbench.core.errors import BadInput
@@ -167,6 +168,9 @@ def test_recording_is_drawn_played_transcribed_and_corrected_on_the_timeline(
     for _ in range(12):
         page.keyboard.press("+")
     page.wait_for_function(f"Math.abs({TIMELINE}.link.to - {TIMELINE}.link.from - 0.01) < 1e-6")  # down to 10 ms
+    page.keyboard.press("0")
+    assert stage.evaluate(TRACKPAD) == [True] * 3, "the page zoomed"
+    page.wait_for_function(f"Math.abs({TIMELINE}.link.to - {TIMELINE}.link.from - 2 / 1.5) < 1e-6")
     page.keyboard.press("0")
     page.keyboard.press("i")
     page.keyboard.press("End")

@@ -15,7 +15,7 @@ from panels.running.sessions import SessionPool
 from panels.serving import UPLOADS
 from tests.panels.conftest import Served, serve
 from tests.panels.test_transcribe_page import expect, until
-from tests.support.browser import PATIENCE
+from tests.support.browser import PATIENCE, TRACKPAD
 from tests.support.fake_panels import FakeRegistry, broken, tone
 from tests.support.made_pictures import NASTY, every_kind, minute, picture_set
 from tests.support.widths import no_sideways_scroll
@@ -284,6 +284,7 @@ def test_visualise_tab_is_usable_on_a_phone(tab: Any, bench: Served) -> None:
           each.checkVisibility() && each.getBoundingClientRect().height < 39).map((each) => each.textContent)""")
         assert not small, "too small for fingers"
         expect(page.get_by_label("Strength of faint values")).to_be_visible()
+        check_trackpad(page)
         check_fingers(page)
         check_reload(page)
     finally:
@@ -313,6 +314,18 @@ def check_reload(page: Any) -> None:
     expect(page.locator(".looking .chart").first).to_be_visible()
     assert stage(page, "stretch") == stretch
     assert no_sideways_scroll(page)
+
+
+def check_trackpad(page: Any) -> None:
+    """Two fingers zoom around their middle, where the browser is Safari."""
+    plot = page.locator(".looking .strip .plot")
+    plot.press("0")
+    until(page, lambda: stage(page, "from") == "0.000")
+    whole = float(stage(page, "to"))
+    assert plot.evaluate(TRACKPAD) == [True] * 3, "the page zoomed"
+    until(page, lambda: abs(float(stage(page, "to")) - float(stage(page, "from")) - whole / 1.5) < 0.01)
+    plot.press("0")
+    until(page, lambda: stage(page, "from") == "0.000")
 
 
 def check_fingers(page: Any) -> None:

@@ -13,6 +13,15 @@ PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser")  # in thi
 QUICK = "--js-flags=--no-opt"  # a page of a test ends before what V8 optimises has paid off
 MICROPHONE = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")  # beeps, and is allowed
 SOON = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+# What Safari sends for two fingers on a trackpad, in the middle of an element: their distance grows by half.
+TRACKPAD = """(element) => {
+  const {left, width} = element.getBoundingClientRect();
+  return [['gesturestart', 1], ['gesturechange', 1.2], ['gesturechange', 1.5]].map(([name, scale]) => {
+    const event = new Event(name, {bubbles: true, cancelable: true});
+    element.dispatchEvent(Object.assign(event, {scale, clientX: left + width / 2}));
+    return event.defaultPrevented;
+  });
+}"""
 PATIENCE = 60_000  # milliseconds; a machine with other work is slow
 
 

@@ -13,6 +13,7 @@ from panels.page import build_page
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served
 from tests.support.fake_panels import FakeRegistry
+from workbench.registry.sources import assets
 
 FILES = Path(BUILD_PATH_LIB)
 pytestmark = pytest.mark.tabs("models")
@@ -74,3 +75,13 @@ def test_progress_is_sent_only_to_outputs_that_show_it() -> None:
     assert {each["show_progress"] for each in events} == {"hidden", "full"}
     for each in events:
         assert (each["show_progress_on"] == []) == (each["show_progress"] == "hidden")
+
+
+@pytest.mark.parametrize("path", sorted(assets().rglob("*.css")), ids=lambda path: path.name)
+def test_style_sheets_say_what_safari_understands(path: Path) -> None:
+    """Safari ignores a `text-decoration` of several values, and `user-select` without its prefix."""
+    rules = re.findall(r"{([^{}]*)}", re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL))
+    declarations = [dict(each.split(":", 1) for each in rule.split(";") if ":" in each) for rule in rules]
+    for rule in ({name.strip(): value.strip() for name, value in each.items()} for each in declarations):
+        assert " " not in rule.get("text-decoration", ""), rule
+        assert rule.get("user-select") == rule.get("-webkit-user-select"), rule

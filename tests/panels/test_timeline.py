@@ -178,6 +178,12 @@ def test_recording_is_drawn_played_transcribed_and_corrected_on_the_timeline(
     assert page.evaluate(f"[{TIMELINE}.link.stretch, {TIMELINE}.link.loop]") == [[0.9, 2], True]
     assert "from=0.9000&to=2.0000" in (page.get_by_text("Save selection").get_attribute("href") or "")
     page.keyboard.press("Escape")
+    page.emulate_media(media="print")
+    widths = page.evaluate(f"""{TIMELINE}.root.querySelectorAll('canvas').forEach((each) => {{ each.style.width = '3000px'; }});
+        [...{TIMELINE}.root.querySelectorAll('canvas')].map((each) => each.clientWidth - {TIMELINE}.stage.clientWidth)""")
+    assert max(widths) <= 2, "paper would cut off the pictures"  # the map has a border
+    page.emulate_media(media="screen")
+    page.evaluate(f"{TIMELINE}.resize()")
 
     page.locator("#run").click()
     expect(page.locator(".segment")).to_have_count(3)

@@ -46,6 +46,7 @@ from workbench.compare.guesses.orders import orders
 from workbench.compare.guesses.other_sound import FRONT_END, of_another_recording
 from workbench.compare.guesses.positions import positions, rows_under_positions
 from workbench.compare.guesses.products import products
+from workbench.compare.guesses.recomputed import recomputed
 from workbench.compare.guesses.rotary import rotary
 from workbench.compare.guesses.scales import channel_scales, row_scales, scales
 from workbench.compare.guesses.stacking import STACKS, stacking
@@ -95,6 +96,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     norm_weights,
     linear,
     projected,
+    recomputed,
     channel_scales,
     lambda scene: chain(extra_norms(scene), row_scales(scene)),  # a norm nearly undoes a factor of a few rows
     addends,

@@ -42,6 +42,44 @@ class Rotation:
 
 
 @dataclass(frozen=True)
+class Distances:
+    """Relative positions of a Conformer: a bias for the content, and scores of the distance from key to query.
+
+    Source: Dai et al. 2019, Transformer-XL; sines are in even channels and cosines in odd ones.
+    """
+
+    weight: np.ndarray  # [channels, channels], of the projection of the sinusoids
+    content_bias: np.ndarray  # u, [heads, width]
+    position_bias: np.ndarray  # v
+    between: Mask = lambda queries, keys: queries - keys  # the distances [rows, keys]
+    base: float = 10000.0
+    has_halves: bool = False  # whether all sines come before all cosines
+    content_times: float = 1.0  # factors of the two scores
+    position_times: float = 1.0
+
+    def scores(self, q: np.ndarray, k: np.ndarray, rows: Rows, heads: np.ndarray) -> np.ndarray:
+        """Returns the scores [heads, rows, keys] of queries [rows, heads, width] with keys, before their scale."""
+        u, v = self.content_bias[heads], self.position_bias[heads]
+        distances = np.broadcast_to(self.between(rows[:, None], np.arange(len(k))[None]), (len(rows), len(k)))
+        nearest, farthest = int(distances.min()), int(distances.max())
+        positions = self._sinusoids(np.arange(nearest, farthest + 1)) @ self.weight.T
+        positions = positions.reshape(len(positions), *self.content_bias.shape)[:, heads]
+        content = np.einsum("rhd,khd->hrk", q + u, k, optimize=True)
+        by_distance = np.einsum("rhd,phd->hrp", q + v, positions, optimize=True)
+        places = np.broadcast_to(distances - nearest, content.shape)
+        return np.asarray(
+            self.content_times * content + self.position_times * np.take_along_axis(by_distance, places, axis=2)
+        )
+
+    def _sinusoids(self, distances: np.ndarray) -> np.ndarray:
+        channels = len(self.weight)
+        angles = distances[:, None] * self.base ** (-np.arange(0, channels, 2) / channels)
+        parts = np.sin(angles), np.cos(angles)
+        joined = np.concatenate(parts, axis=1) if self.has_halves else np.stack(parts, axis=2).reshape(len(angles), -1)
+        return np.asarray(joined)
+
+
+@dataclass(frozen=True)
 class Attention:
     """Attention of all queries of a layer; what a fault may change is a field."""
 
@@ -51,6 +89,7 @@ class Attention:
     scale: float
     mask: Mask
     rotation: Rotation | None = None  # of `q` and `k`; None if they are turned already, or never
+    distances: Distances | None = None  # relative positions; None without them
     in_turn: bool = False  # whether query head h reads key head h % (key heads), not its neighbour
     over_queries: bool = False  # whether the weights of a key, not of a query, sum to 1
     zero_keys: int = 0  # further keys of zeros, with values of zeros
@@ -80,10 +119,12 @@ class Attention:
         if self.rotation:
             q = self.rotation.turned(q, self.rotation.queries[rows])
             k = self.rotation.turned(k, self.rotation.keys)
+        mask = self.mask(rows[:, None], np.arange(len(self.k))[None])
+        if self.distances:
+            return np.where(mask, self.distances.scores(q, k, rows, heads) * self.scale, -np.inf)
         # Products of arrays that are not contiguous are slow.
         q, k = (np.ascontiguousarray(each.swapaxes(0, 1)) for each in (q, k))
-        scores = q @ k.swapaxes(1, 2) * self.scale
-        return np.where(self.mask(rows[:, None], np.arange(len(self.k))[None]), scores, -np.inf)
+        return np.where(mask, q @ k.swapaxes(1, 2) * self.scale, -np.inf)
 
     def _shared(self, x: np.ndarray, heads: np.ndarray) -> np.ndarray:
         """Returns keys or values [keys, heads, width] of some query heads."""

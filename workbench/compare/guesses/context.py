@@ -9,12 +9,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, permutations
 
 import numpy as np
 
 from workbench.compare.guesses.attended import (
     Attention,
+    Distances,
     Mask,
     Rotation,
     all_keys,
@@ -23,8 +24,11 @@ from workbench.compare.guesses.attended import (
 )
 from workbench.compare.guesses.attention import division_clause
 from workbench.compare.guesses.guess import Guess, Linear, Rows, Scene, is_close, relative_l2, table
+from workbench.compare.guesses.relative import by_distances
 from workbench.compare.guesses.rotations import BASES, LAYOUT_WORDS, LAYOUTS, SHIFTS, Complex, base_of
 from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
+from workbench.core.phrases import enumerated
+from workbench.trace.step_names import step_and_stage
 
 _MAX_WEIGHTS = 1 << 24  # of a layer, for which the attention is computed again
 _FEW_ROWS, _FEW_HEADS = 12, 2  # on which each guess is tried first
@@ -69,6 +73,10 @@ def _with_one_fault(scene: Scene, projection: Linear | None) -> Iterator[Guess]:
     probe = _Probe(scene, heads, as_weights, projection)
     masks = (all_keys, earlier_keys) if rows == keys else (all_keys,)
     mask = next((each for each in masks if probe.fits_reference(replace(reference, mask=each))), None)
+    distances = _relative(scene) if mask is None and rows == keys else None
+    if distances and probe.fits_reference(replace(reference, distances=distances)):
+        mask = all_keys
+        right = replace(right, distances=distances)
     if mask is None:
         return  # another kind of attention
     right = replace(right, mask=mask)
@@ -77,6 +85,8 @@ def _with_one_fault(scene: Scene, projection: Linear | None) -> Iterator[Guess]:
     first = 0 if as_weights else _first_difference(scene)
     for words, attention in chain(
         _known(right, masks, scene),
+        _exchanged(right),
+        by_distances(right),
         _masked(right, first),
         _turned(right, first),
         _summed(right),
@@ -130,6 +140,30 @@ class _Probe:
             return table(stage[self._rows]).ravel()
         heads = stage[self._rows].reshape(len(self._rows), self._count, -1)
         return heads[:, self._heads].ravel().astype(np.float64)
+
+
+def _relative(scene: Scene) -> Distances | None:
+    """Returns the relative positions of the reference's checkpoint; None if it has none."""
+    prefix = step_and_stage(scene.stage)[1].removesuffix(scene.part)
+    names = [f"{prefix}{each}" for each in ("positions", "content_bias", "position_bias")]
+    layers = scene.layers(names) if scene.layers else {}
+    if len(layers) < len(names):
+        return None
+    return Distances(*(np.asarray(layers[name].weight, np.float64) for name in names))
+
+
+def _exchanged(right: Attention) -> Tried:
+    """Yields queries, keys and values in another order, as of a fused projection that is divided in another order."""
+    parts = {"queries": right.q, "keys": right.k, "values": right.v}
+    if right.q.shape != right.k.shape:
+        yield "its keys and values are exchanged", replace(right, k=right.v, v=right.k)
+        return
+    for order in list(permutations(parts))[1:]:
+        moved = [(ours, theirs) for ours, theirs in zip(parts, order) if ours != theirs]
+        words = "its " + enumerated([f"{ours} are the reference's {theirs}" for ours, theirs in moved])
+        if len(moved) == 2:
+            words = f"its {moved[0][0]} and {moved[1][0]} are exchanged"
+        yield words, replace(right, **{short: parts[name] for short, name in zip("qkv", order)})
 
 
 def _first_difference(scene: Scene) -> int:

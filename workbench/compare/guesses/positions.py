@@ -29,6 +29,7 @@ _FIRSTS = (1, 0, 2, -1)
 _STEPS = (2.0, 0.5, 3.0, 4.0, 0.25)  # from row to row, as when frames of another rate are counted
 _MAX_BEFORE = 8  # rows in front that may be counted apart, as the queries of SenseVoice
 _BASES = (100.0, 1000.0, 20000.0, 50000.0, 100000.0, 500000.0, 1000000.0)
+_QUERIES = "encoder.queries"  # the name of the checkpoint's table of queries
 _MAX_VALUES = 1 << 24
 _CLOSE = 1e-4  # relative difference of a factor from a known one
 _TINY = 1e-30  # a sum of squares that is no less
@@ -133,12 +134,17 @@ def rows_under_positions(scene: Scene) -> Iterator[Guess]:
     r, c = table(scene.reference), table(scene.candidate)
     limit = 8 * scene.allowed * float(np.linalg.norm(c)) / math.sqrt(count)
     differing = np.flatnonzero(np.linalg.norm(c - r, axis=1) > limit)
+    queries = _queries(scene, differing)
     for reference in (
         _Positions(first, layout, less) for first in _FIRSTS[:2] for layout in _LAYOUTS for less in (1, 0)
     ):
         added = reference(np.arange(count), width)
         x, y = r - added, c - added
-        for words, changed in (*_moved(x, y, differing, limit), *_with_factor(x, y, differing, scene.widths)):
+        for words, changed in (
+            *_other_queries(x, y, differing, queries, limit),
+            *_moved(x, y, differing, limit),
+            *_with_factor(x, y, differing, scene.widths),
+        ):
             if is_close(changed, y, 8 * scene.allowed):
 
                 def expected(rows: Rows, values: np.ndarray = changed + added) -> np.ndarray:
@@ -146,6 +152,43 @@ def rows_under_positions(scene: Scene) -> Iterator[Guess]:
 
                 yield Guess("rows under positions", f"before its positions are added, {words}", expected)
                 return
+
+
+def _queries(scene: Scene, differing: np.ndarray) -> np.ndarray | None:
+    """Returns the checkpoint's table of queries, if only a few first rows differ; None if there is none."""
+    if scene.layers is None or not len(differing) or differing[-1] >= _MAX_BEFORE:
+        return None
+    queries = scene.layers([_QUERIES]).get(_QUERIES)
+    is_of_width = queries is not None and queries.weight.shape[1] == scene.reference.shape[1]
+    return np.asarray(queries.weight, np.float64) if queries and is_of_width else None
+
+
+def _other_queries(
+    x: np.ndarray, y: np.ndarray, differing: np.ndarray, queries: np.ndarray | None, limit: float
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields first rows that are other rows of the table of queries, as SenseVoice's for a language."""
+    if queries is None:
+        return
+    count = int(differing[-1]) + 1
+    scaled = queries * _scale_of_queries(x[0], queries)
+    numbers = []
+    for side in (x, y):
+        distances = np.linalg.norm(side[:count, None] - scaled, axis=2)
+        if (distances.min(axis=1) > limit).any():
+            return
+        numbers.append(distances.argmin(axis=1))
+    rows = "row 0 is query" if count == 1 else f"rows 0 to {count - 1} are queries"
+    theirs, ours = map(in_order, numbers)
+    words = f"its {rows} {ours}, where the reference has {theirs} (rows of embed.weight, counted from 0)"
+    yield words, np.concatenate([scaled[numbers[1]], x[count:]])
+
+
+def _scale_of_queries(row: np.ndarray, queries: np.ndarray) -> float:
+    """Returns the factor by which the query that resembles a row most is multiplied in it."""
+    products = queries @ row
+    squares = np.square(queries).sum(axis=1)
+    best = int((products / np.sqrt(np.maximum(squares, _TINY))).argmax())
+    return float(products[best] / max(float(squares[best]), _TINY))
 
 
 def _moved(x: np.ndarray, y: np.ndarray, differing: np.ndarray, limit: float) -> Iterator[tuple[str, np.ndarray]]:
@@ -177,6 +220,11 @@ def _with_factor(
     if not 1 <= len(differing) <= _MAX_BEFORE or not x[differing].any():
         return
     times = float((x[differing] * y[differing]).sum() / np.square(x[differing]).sum())
+    if abs(times) < _CLOSE:
+        changed = x.copy()
+        changed[differing] = 0.0
+        yield f"{named('row', differing)} {_verb(differing)} zeros", changed
+        return
     names = {1 / math.sqrt(width): f" (1/√{width})" for width in widths}
     names |= {math.sqrt(width): f" (√{width})" for width in widths}
     clause = next((name for value, name in names.items() if abs(times / value - 1) < _CLOSE), "")

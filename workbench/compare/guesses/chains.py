@@ -1,0 +1,217 @@
+"""Steps of a network with known parameters, and what a port may compute in the place of each.
+
+A step maps rows to rows. Its alternatives are the same step with one fault, so a chain of steps has the alternatives of
+all its steps: everything else stays right. This file knows no stages and no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from workbench.compare.guesses.functions import ACTIVATIONS
+from workbench.compare.guesses.guess import Linear
+from workbench.compare.guesses.norms import normalised
+
+Function = Callable[[np.ndarray], np.ndarray]
+Wrong = tuple[str, Function]
+"""A sentence without its subject's capital letter, and what a port computes then."""
+
+
+class Step(NamedTuple):
+    """A step of a network."""
+
+    name: str  # as a sentence calls it, such as "its first projection"
+    right: Function
+    wrong: Sequence[Wrong] = ()
+    may_swap: bool = False  # whether ports put it behind the next step, or before the step in front
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Returns what the right step makes of rows [n, ...]."""
+        return self.right(x)
+
+
+def chain(name: str, *steps: Step) -> Step:
+    """Returns steps one after the other as one step."""
+
+    def after(number: int, function: Function, skipped: int = 1) -> Function:
+        def computed(x: np.ndarray) -> np.ndarray:
+            for each in (*steps[:number], function, *steps[number + skipped :]):
+                x = each(x)
+            return x
+
+        return computed
+
+    def all_wrong() -> Iterator[Wrong]:
+        for number, step in enumerate(steps):
+            for words, function in step.wrong:
+                yield words, after(number, function)
+        for number, (one, other) in enumerate(pairwise(steps)):
+            if one.may_swap != other.may_swap:
+                words = f"{one.name} comes behind {other.name}, where the reference's comes before it"
+                yield words, after(number, lambda x, one=one, other=other: one(other(x)), 2)  # type: ignore[misc]
+
+    return Step(name, after(0, lambda x: x, 0), list(all_wrong()))
+
+
+def with_residual(step: Step, times: float = 1.0) -> Step:
+    """Returns a step whose result, times a factor, is added to its input."""
+
+    def added(function: Function, times: float = times) -> Function:
+        return lambda x: x + times * function(x)
+
+    wrong = [(words, added(function)) for words, function in step.wrong]
+    wrong.append((f"the input of {step.name} is not added to its output", lambda x: times * step(x)))
+    wrong.append((f"{step.name} is left out", lambda x: x))
+    if times != 1.0:
+        wrong.append((f"the whole output of {step.name} is added, where the reference adds {times:g} of it",
+                      added(step.right, 1.0)))  # fmt: skip
+        wrong.append((f"{step.name} and its input are multiplied by {times:g}", lambda x: times * (x + step(x))))
+    return Step(step.name, added(step.right), wrong)
+
+
+def linear(name: str, layer: Linear, is_vector: bool = False) -> Step:
+    """Returns a linear layer; with `is_vector`, one that makes a number of each row."""
+    weight = np.asarray(layer.weight, np.float64)
+    bias = np.zeros(len(weight)) if layer.bias is None else np.asarray(layer.bias, np.float64)
+
+    def product(x: np.ndarray, weight: np.ndarray = weight, bias: np.ndarray | float = bias) -> np.ndarray:
+        y: np.ndarray = x @ weight.T + bias
+        return y[:, 0] if is_vector else y
+
+    wrong: list[Wrong] = [(f"the bias of {name} is left out", lambda x: product(x, bias=0.0))] if bias.any() else []
+    out, width = weight.shape
+    if min(out, width) > 1:
+        words = "is transposed" if out == width else f"is read as {width}×{out}, not {out}×{width}"
+        wrong.append((f"the weight of {name} {words}", lambda x: product(x, weight.reshape(width, out).T)))
+    return Step(name, product, wrong)
+
+
+def activation(name: str, kind: str, others: Sequence[str] = tuple(ACTIVATIONS), may_swap: bool = True) -> Step:
+    """Returns an activation, a key of `ACTIVATIONS`."""
+    wrong: list[Wrong] = [
+        (f"{name} is left out" if each == "the identity" else f"{name} is {each}, where the reference's is {kind}",
+         ACTIVATIONS[each])
+        for each in others if each != kind
+    ]  # fmt: skip
+    return Step(name, ACTIVATIONS[kind], wrong, may_swap)
+
+
+def gate(name: str) -> Step:
+    """Returns a gated linear unit: the first half of the channels times the sigmoid of the second."""
+    sigmoid = ACTIVATIONS["sigmoid"]
+
+    def gated(function: Function, first: slice, second: slice) -> Function:
+        return lambda x: x[:, first] * function(x[:, second])
+
+    def halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        one, other = np.split(x, 2, axis=1)
+        return one, other
+
+    def of_halves(function: Function) -> Function:
+        return lambda x: halves(x)[0] * function(halves(x)[1])
+
+    wrong: list[Wrong] = [
+        (f"{name} takes the first half, where the reference's takes the second",
+         lambda x: sigmoid(halves(x)[0]) * halves(x)[1]),
+        (f"even and odd channels are value and gate of {name}, where the reference has two halves",
+         gated(sigmoid, slice(0, None, 2), slice(1, None, 2))),
+        (f"{name} is left out: only the first half goes on", lambda x: halves(x)[0]),
+        *((f"the activation of {name} is {each}, where the reference has sigmoid", of_halves(ACTIVATIONS[each]))
+          for each in ("SiLU", "tanh", "ReLU", "GELU", "the identity")),
+    ]  # fmt: skip
+    return Step(name, of_halves(sigmoid), wrong)
+
+
+def norm(name: str, layer: Linear, epsilon: float, others: Sequence[tuple[str, Linear]] = ()) -> Step:
+    """Returns a layer norm; `others` are norms of the same width that a port may take for it."""
+
+    def scaled(x: np.ndarray, layer: Linear = layer) -> np.ndarray:
+        return np.asarray(x * layer.weight + (0.0 if layer.bias is None else layer.bias))
+
+    def normed(x: np.ndarray, layer: Linear = layer) -> np.ndarray:
+        return scaled(normalised(x, True, epsilon), layer)
+
+    wrong: list[Wrong] = [
+        (f"{name} is left out", lambda x: x),
+        (f"{name} is without its weight and bias", lambda x: normalised(x, True, epsilon)),
+        (f"{name} has only its weight and bias: mean and deviation are left out", scaled),
+        *((f"{words} stands in the place of {name}", lambda x, other=other: normed(x, other)) for words, other in others
+          if other.weight.shape == layer.weight.shape),
+    ]  # fmt: skip
+    return Step(name, normed, wrong)
+
+
+def depthwise(name: str, kernel: np.ndarray, with_input: bool = False) -> Step:
+    """Returns a convolution over time with a kernel [channels, taps] for each channel, and zeros beyond the ends.
+
+    Args:
+        with_input: whether its input is added.
+    """
+    taps = kernel.shape[1]
+    middle = (taps - 1) // 2
+
+    def convolved(x: np.ndarray, kernel: np.ndarray = kernel, before: int = middle) -> np.ndarray:
+        padded = np.pad(x, ((before, taps - 1 - before), (0, 0)))
+        return np.asarray(sum(padded[tap : tap + len(x)] * kernel[:, tap] for tap in range(taps)))
+
+    def added(function: Function) -> Function:
+        return (lambda x: x + function(x)) if with_input else function
+
+    wrong: list[Wrong] = [
+        (f"the kernel of {name} is reversed in time", added(lambda x: convolved(x, kernel[:, ::-1]))),
+        (f"{name} sees earlier frames only: it is causal", added(lambda x: convolved(x, before=taps - 1))),
+        (f"{name} comes one frame late", added(lambda x: convolved(x, before=middle + 1))),
+        (f"{name} comes one frame early", added(lambda x: convolved(x, before=middle - 1))),
+    ]
+    if with_input:
+        wrong.append((f"the input of {name} is not added to it", convolved))
+        wrong.append((f"{name} is left out: only its input goes on", lambda x: x))
+        wrong.append((f"{name} and its input are left out", lambda x: 0 * x))
+    return Step(name, added(convolved), wrong)
+
+
+def convolution(name: str, layer: Linear, stride: int = 1, padding: tuple[int, int] = (0, 0)) -> Step:
+    """Returns a convolution over time, or over time and frequency, by the number of axes of its weight.
+
+    Args:
+        layer: its weight is [out, in, taps] for x [n, in], or [out, in, taps, taps] for x [n, frequencies, in].
+        stride: of all axes.
+        padding: rows of zeros in front and behind.
+    """
+    weight = np.asarray(layer.weight, np.float64)
+    bias = np.zeros(len(weight)) if layer.bias is None else np.asarray(layer.bias, np.float64)
+
+    def convolved(
+        x: np.ndarray, weight: np.ndarray = weight, bias: np.ndarray | float = bias, before: int = padding[0]
+    ) -> np.ndarray:
+        x = np.pad(x, ((before, sum(padding) - before), *((0, 0) for _ in x.shape[1:])))
+        axes = tuple(range(weight.ndim - 2))
+        windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], axes)
+        windows = windows[(slice(None, None, stride),) * len(axes)]
+        return np.tensordot(windows, weight, (range(len(axes), windows.ndim), range(1, weight.ndim))) + bias
+
+    taps = tuple(range(2, weight.ndim))
+    wrong: list[Wrong] = [
+        (f"the kernels of {name} are reversed, as in a convolution of mathematics",
+         lambda x: convolved(x, np.flip(weight, taps))),
+        *([(f"the bias of {name} is left out", lambda x: convolved(x, bias=0.0))] if bias.any() else []),
+    ]  # fmt: skip
+    if len(taps) == 2:
+        wrong.append((f"the kernels of {name} have time and frequency exchanged",
+                      lambda x: convolved(x, weight.swapaxes(2, 3))))  # fmt: skip
+    if weight.shape[0] == weight.shape[1] > 1:
+        wrong.append((f"the weight of {name} has its inputs and outputs exchanged",
+                      lambda x: convolved(x, weight.swapaxes(0, 1))))  # fmt: skip
+    if sum(padding):
+        wrong.append(
+            (
+                f"{name} has all its padding in front: it sees earlier frames only",
+                lambda x: convolved(x, before=sum(padding)),
+            )
+        )
+        wrong.append((f"{name} has all its padding behind", lambda x: convolved(x, before=0)))  # fmt: skip
+    return Step(name, convolved, wrong)

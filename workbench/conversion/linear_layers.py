@@ -100,7 +100,7 @@ def linear_layers(directory: Path, family: str, stages: Sequence[str]) -> dict[s
             weight = weight or tensors.get(f"{start}{name}")
             if weight is None or math.prod(weight.shape) > MAX_VALUES:
                 continue
-            values = tuple(np.split(_values(each), count)[number] for each in (weight, bias) if each)
+            values = tuple(np.split(each.values, count)[number] for each in (weight, bias) if each)
             layers[stage] = (values[0].T,) if stage.endswith(_BY_CHANNEL) else values
             break
     return layers

@@ -196,6 +196,17 @@ def nano_adaptor(change: Callable[[Any, Tensor], Tensor]) -> Plant:
     return method(nano_encoder.Adaptor, "forward", forward)
 
 
+def block_attention(heads: Callable[[Any], int]) -> Plant:
+    """The attention of Fun-ASR-Nano's adaptor with another number of heads."""
+
+    def forward(self: Any, x: Tensor, keys: Any) -> Tensor:
+        q, k, v = (getattr(self, f"linear_{part}")(x).unflatten(2, (heads(self), -1)).transpose(1, 2) for part in "qkv")
+        rows: Tensor = self.linear_out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return rows
+
+    return method(nano_encoder.Attention, "forward", forward)
+
+
 def convolved(gate: Callable[[Tensor], Tensor], activation: Callable[[Tensor], Tensor] = F.silu) -> Plant:
     """FireRedASR's convolution part with another gate or activation."""
 
@@ -214,12 +225,14 @@ FAULTS: list[tuple[str, Plant, str, str]] = [
      "its channels are joined frequency by frequency"),
     ("fireredasr", maps(lambda self, x: joined(self.conv[2](self.conv[1](self.conv[0](x))))), "encoder.input",
      "the activation behind the second convolution is left out"),
+    ("fireredasr", maps(lambda self, x: joined(F.gelu(self.conv[2](F.gelu(self.conv[0](x)))))), "encoder.input",
+     "the activation behind the first convolution as well as the activation behind the second convolution is GELU"),
     ("fireredasr", adaptor(lambda self, x: F.relu(self.linear2(self.linear1(x.flatten(2))))), "adaptor.output",
      "the activation comes behind the second projection"),
     ("fireredasr", adaptor(lambda self, x: self.linear2(F.gelu(self.linear1(x.flatten(2))))), "adaptor.output",
      "the activation is GELU, where the reference's is ReLU"),
     ("fireredasr", adaptor(lambda self, x: self.linear2(F.relu(self.linear1(x.transpose(2, 3).flatten(2))))),
-     "adaptor.output", "the 2 frames of a stack are joined channel by channel"),
+     "adaptor.output", "the 2 frames of a stack are joined by channel"),
     ("fireredasr", distances(lambda count: torch.arange(1 - count, count)), "encoder.layers.0.attention",
      "its relative positions are reversed"),
     ("fireredasr", distances(lambda count: torch.arange(count, 1 - count, -1)), "encoder.layers.0.attention",
@@ -251,6 +264,8 @@ FAULTS: list[tuple[str, Plant, str, str]] = [
     ("sensevoice", queries(3, 1, 2, 14), "encoder.input", "its rows 0 to 3 are queries 3, 1, 2, 14, where the refer"),
     ("sensevoice", method(sanm.FeedForward, "forward", lambda self, x: self.w_2(F.gelu(self.w_1(x)))),
      "encoder.layers.0", "the activation of the feed-forward part is GELU, where the reference's is ReLU"),
+    ("funasr_nano", block_attention(lambda self: self.heads * 2), "adaptor.layers.0",
+     "attention has 16 heads, where the reference's has 8"),
     ("funasr_nano", nano_adaptor(lambda self, x: self.linear2(self.linear1(x))), "adaptor.layers.0",
      "the activation is left out"),
     ("funasr_nano", nano_adaptor(lambda self, x: F.relu(self.linear2(self.linear1(x)))), "adaptor.layers.0",

@@ -7,6 +7,7 @@ all its steps: everything else stays right. This file knows no stages and no mod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,8 +18,15 @@ from workbench.compare.guesses.guess import Linear
 from workbench.compare.guesses.norms import normalised
 
 Function = Callable[[np.ndarray], np.ndarray]
-Wrong = tuple[str, Function]
-"""A sentence without its subject's capital letter, and what a port computes then."""
+_NAME = "\0"  # stands for the name of a step
+
+
+class Wrong(NamedTuple):
+    """What a port may compute in the place of a step."""
+
+    words: str  # a sentence without a capital letter and a full stop
+    function: Function
+    option: str = ""  # takes the place of {} in `words`, as in a `Guess`
 
 
 class Step(NamedTuple):
@@ -39,7 +47,9 @@ def chain(name: str, *steps: Step) -> Step:
 
     def after(number: int, function: Function, skipped: int = 1) -> Function:
         def computed(x: np.ndarray) -> np.ndarray:
-            for each in (*steps[:number], function, *steps[number + skipped :]):
+            functions = [each.right for each in steps]
+            functions[number : number + skipped] = [function]
+            for each in functions:
                 x = each(x)
             return x
 
@@ -47,14 +57,35 @@ def chain(name: str, *steps: Step) -> Step:
 
     def all_wrong() -> Iterator[Wrong]:
         for number, step in enumerate(steps):
-            for words, function in step.wrong:
-                yield words, after(number, function)
+            for wrong in step.wrong:
+                yield wrong._replace(function=after(number, wrong.function))
+        yield from _in_several(steps)
         for number, (one, other) in enumerate(pairwise(steps)):
             if one.may_swap != other.may_swap:
                 words = f"{one.name} comes behind {other.name}, where the reference's comes before it"
-                yield words, after(number, lambda x, one=one, other=other: one(other(x)), 2)  # type: ignore[misc]
+                yield Wrong(words, after(number, lambda x, one=one, other=other: one(other(x)), 2))  # type: ignore[misc]
 
     return Step(name, after(0, lambda x: x, 0), list(all_wrong()))
+
+
+def _in_several(steps: Sequence[Step]) -> Iterator[Wrong]:
+    """Yields the same fault in all steps that may have it: a port has one function for all its convolutions."""
+    faults: dict[tuple[str, str], dict[int, Function]] = {}
+    for number, step in enumerate(steps):
+        for wrong in step.wrong:
+            if step.name in wrong.words:
+                key = wrong.words.replace(step.name, _NAME), wrong.option
+                faults.setdefault(key, {})[number] = wrong.function
+    for (words, option), functions in faults.items():
+        if len(functions) > 1:
+
+            def computed(x: np.ndarray, functions: dict[int, Function] = functions) -> np.ndarray:
+                for number, step in enumerate(steps):
+                    x = functions.get(number, step.right)(x)
+                return x
+
+            names = " as well as ".join(steps[number].name for number in functions)
+            yield Wrong(words.replace(_NAME, names), computed, option)
 
 
 def with_residual(step: Step, times: float = 1.0) -> Step:
@@ -63,13 +94,17 @@ def with_residual(step: Step, times: float = 1.0) -> Step:
     def added(function: Function, times: float = times) -> Function:
         return lambda x: x + times * function(x)
 
-    wrong = [(words, added(function)) for words, function in step.wrong]
-    wrong.append((f"the input of {step.name} is not added to its output", lambda x: times * step(x)))
-    wrong.append((f"{step.name} is left out", lambda x: x))
+    wrong = [each._replace(function=added(each.function)) for each in step.wrong]
+    wrong.append(Wrong(f"the input of {step.name} is not added to its output", lambda x: times * step(x)))
+    wrong.append(Wrong(f"{step.name} is left out", lambda x: x))
     if times != 1.0:
-        wrong.append((f"the whole output of {step.name} is added, where the reference adds {times:g} of it",
-                      added(step.right, 1.0)))  # fmt: skip
-        wrong.append((f"{step.name} and its input are multiplied by {times:g}", lambda x: times * (x + step(x))))
+        wrong.append(
+            Wrong(
+                f"the whole output of {step.name} is added, where the reference adds {times:g} of it",
+                added(step.right, 1.0),
+            )
+        )
+        wrong.append(Wrong(f"{step.name} and its input are multiplied by {times:g}", lambda x: times * (x + step(x))))
     return Step(step.name, added(step.right), wrong)
 
 
@@ -82,21 +117,25 @@ def linear(name: str, layer: Linear, is_vector: bool = False) -> Step:
         y: np.ndarray = x @ weight.T + bias
         return y[:, 0] if is_vector else y
 
-    wrong: list[Wrong] = [(f"the bias of {name} is left out", lambda x: product(x, bias=0.0))] if bias.any() else []
+    wrong: list[Wrong] = (
+        [Wrong(f"the bias of {name} is left out", lambda x: product(x, bias=0.0))] if bias.any() else []
+    )
     out, width = weight.shape
     if min(out, width) > 1:
         words = "is transposed" if out == width else f"is read as {width}×{out}, not {out}×{width}"
-        wrong.append((f"the weight of {name} {words}", lambda x: product(x, weight.reshape(width, out).T)))
+        wrong.append(Wrong(f"the weight of {name} {words}", lambda x: product(x, weight.reshape(width, out).T)))
     return Step(name, product, wrong)
 
 
 def activation(name: str, kind: str, others: Sequence[str] = tuple(ACTIVATIONS), may_swap: bool = True) -> Step:
     """Returns an activation, a key of `ACTIVATIONS`."""
     wrong: list[Wrong] = [
-        (f"{name} is left out" if each == "the identity" else f"{name} is {each}, where the reference's is {kind}",
-         ACTIVATIONS[each])
-        for each in others if each != kind
-    ]  # fmt: skip
+        Wrong(f"{name} is left out", ACTIVATIONS[each])
+        if each == "the identity"
+        else Wrong(f"{name} is {{}}, where the reference's is {kind}", ACTIVATIONS[each], each)
+        for each in others
+        if each != kind
+    ]
     return Step(name, ACTIVATIONS[kind], wrong, may_swap)
 
 
@@ -115,14 +154,22 @@ def gate(name: str) -> Step:
         return lambda x: halves(x)[0] * function(halves(x)[1])
 
     wrong: list[Wrong] = [
-        (f"{name} takes the first half, where the reference's takes the second",
-         lambda x: sigmoid(halves(x)[0]) * halves(x)[1]),
-        (f"even and odd channels are value and gate of {name}, where the reference has two halves",
-         gated(sigmoid, slice(0, None, 2), slice(1, None, 2))),
-        (f"{name} is left out: only the first half goes on", lambda x: halves(x)[0]),
-        *((f"the activation of {name} is {each}, where the reference has sigmoid", of_halves(ACTIVATIONS[each]))
-          for each in ("SiLU", "tanh", "ReLU", "GELU", "the identity")),
-    ]  # fmt: skip
+        Wrong(
+            f"{name} takes the first half, where the reference's takes the second",
+            lambda x: sigmoid(halves(x)[0]) * halves(x)[1],
+        ),
+        Wrong(
+            "even and odd channels are value and gate, where the reference has two halves",
+            gated(sigmoid, slice(0, None, 2), slice(1, None, 2)),
+        ),
+        Wrong(f"{name} is left out: only the first half goes on", lambda x: halves(x)[0]),
+        *(
+            Wrong(
+                f"the activation of {name} is {{}}, where the reference has sigmoid", of_halves(ACTIVATIONS[each]), each
+            )
+            for each in ("SiLU", "tanh", "ReLU", "GELU", "the identity")
+        ),
+    ]
     return Step(name, of_halves(sigmoid), wrong)
 
 
@@ -136,12 +183,15 @@ def norm(name: str, layer: Linear, epsilon: float, others: Sequence[tuple[str, L
         return scaled(normalised(x, True, epsilon), layer)
 
     wrong: list[Wrong] = [
-        (f"{name} is left out", lambda x: x),
-        (f"{name} is without its weight and bias", lambda x: normalised(x, True, epsilon)),
-        (f"{name} has only its weight and bias: mean and deviation are left out", scaled),
-        *((f"{words} stands in the place of {name}", lambda x, other=other: normed(x, other)) for words, other in others
-          if other.weight.shape == layer.weight.shape),
-    ]  # fmt: skip
+        Wrong(f"{name} is left out", lambda x: x),
+        Wrong(f"{name} is without its weight and bias", lambda x: normalised(x, True, epsilon)),
+        Wrong(f"{name} has only its weight and bias: mean and deviation are left out", scaled),
+        *(
+            Wrong(f"{words} stands in the place of {name}", partial(normed, layer=other))
+            for words, other in others
+            if other.weight.shape == layer.weight.shape
+        ),
+    ]
     return Step(name, normed, wrong)
 
 
@@ -162,15 +212,15 @@ def depthwise(name: str, kernel: np.ndarray, with_input: bool = False) -> Step:
         return (lambda x: x + function(x)) if with_input else function
 
     wrong: list[Wrong] = [
-        (f"the kernel of {name} is reversed in time", added(lambda x: convolved(x, kernel[:, ::-1]))),
-        (f"{name} sees earlier frames only: it is causal", added(lambda x: convolved(x, before=taps - 1))),
-        (f"{name} comes one frame late", added(lambda x: convolved(x, before=middle + 1))),
-        (f"{name} comes one frame early", added(lambda x: convolved(x, before=middle - 1))),
+        Wrong(f"the kernel of {name} is reversed in time", added(lambda x: convolved(x, kernel[:, ::-1]))),
+        Wrong(f"{name} sees earlier frames only: it is causal", added(lambda x: convolved(x, before=taps - 1))),
+        Wrong(f"{name} comes one frame late", added(lambda x: convolved(x, before=middle + 1))),
+        Wrong(f"{name} comes one frame early", added(lambda x: convolved(x, before=middle - 1))),
     ]
     if with_input:
-        wrong.append((f"the input of {name} is not added to it", convolved))
-        wrong.append((f"{name} is left out: only its input goes on", lambda x: x))
-        wrong.append((f"{name} and its input are left out", lambda x: 0 * x))
+        wrong.append(Wrong(f"the input of {name} is not added to it", convolved))
+        wrong.append(Wrong(f"{name} is left out: only its input goes on", lambda x: x))
+        wrong.append(Wrong(f"{name} and its input are left out", lambda x: 0 * x))
     return Step(name, added(convolved), wrong)
 
 
@@ -190,28 +240,34 @@ def convolution(name: str, layer: Linear, stride: int = 1, padding: tuple[int, i
     ) -> np.ndarray:
         x = np.pad(x, ((before, sum(padding) - before), *((0, 0) for _ in x.shape[1:])))
         axes = tuple(range(weight.ndim - 2))
-        windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], axes)
+        windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], axes)  # type: ignore[call-overload]
         windows = windows[(slice(None, None, stride),) * len(axes)]
         return np.tensordot(windows, weight, (range(len(axes), windows.ndim), range(1, weight.ndim))) + bias
 
     taps = tuple(range(2, weight.ndim))
     wrong: list[Wrong] = [
-        (f"the kernels of {name} are reversed, as in a convolution of mathematics",
-         lambda x: convolved(x, np.flip(weight, taps))),
-        *([(f"the bias of {name} is left out", lambda x: convolved(x, bias=0.0))] if bias.any() else []),
-    ]  # fmt: skip
+        Wrong(
+            f"the kernels of {name} are reversed, as in a convolution of mathematics",
+            lambda x: convolved(x, np.flip(weight, taps)),
+        ),
+        *([Wrong(f"the bias of {name} is left out", lambda x: convolved(x, bias=0.0))] if bias.any() else []),
+    ]
     if len(taps) == 2:
-        wrong.append((f"the kernels of {name} have time and frequency exchanged",
-                      lambda x: convolved(x, weight.swapaxes(2, 3))))  # fmt: skip
-    if weight.shape[0] == weight.shape[1] > 1:
-        wrong.append((f"the weight of {name} has its inputs and outputs exchanged",
-                      lambda x: convolved(x, weight.swapaxes(0, 1))))  # fmt: skip
-    if sum(padding):
         wrong.append(
-            (
-                f"{name} has all its padding in front: it sees earlier frames only",
-                lambda x: convolved(x, before=sum(padding)),
+            Wrong(
+                f"the kernels of {name} have time and frequency exchanged",
+                lambda x: convolved(x, weight.swapaxes(2, 3)),
             )
         )
-        wrong.append((f"{name} has all its padding behind", lambda x: convolved(x, before=0)))  # fmt: skip
+    if weight.shape[0] == weight.shape[1] > 1:
+        wrong.append(
+            Wrong(
+                f"the weight of {name} has its inputs and outputs exchanged",
+                lambda x: convolved(x, weight.swapaxes(0, 1)),
+            )
+        )
+    if sum(padding):
+        words = f"{name} has all its padding in front: it sees earlier frames only"
+        wrong.append(Wrong(words, lambda x: convolved(x, before=sum(padding))))
+        wrong.append(Wrong(f"{name} has all its padding behind", lambda x: convolved(x, before=0)))
     return Step(name, convolved, wrong)

@@ -24,11 +24,11 @@ from workbench.compare.guesses.attended import (
 )
 from workbench.compare.guesses.attention import division_clause
 from workbench.compare.guesses.guess import Guess, Linear, Rows, Scene, is_close, relative_l2, table
-from workbench.compare.guesses.relative import by_distances
+from workbench.compare.guesses.relative import POSITIONS, by_distances, distances_of
 from workbench.compare.guesses.rotations import BASES, LAYOUT_WORDS, LAYOUTS, SHIFTS, Complex, base_of
 from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
 from workbench.core.phrases import enumerated
-from workbench.trace.step_names import step_and_stage
+from workbench.trace.inside import layer_and_part
 
 _MAX_WEIGHTS = 1 << 24  # of a layer, for which the attention is computed again
 _FEW_ROWS, _FEW_HEADS = 12, 2  # on which each guess is tried first
@@ -86,6 +86,7 @@ def _with_one_fault(scene: Scene, projection: Linear | None) -> Iterator[Guess]:
     for words, attention in chain(
         _known(right, masks, scene),
         _exchanged(right),
+        _divided(right) if projection else (),
         by_distances(right),
         _masked(right, first),
         _turned(right, first),
@@ -144,12 +145,8 @@ class _Probe:
 
 def _relative(scene: Scene) -> Distances | None:
     """Returns the relative positions of the reference's checkpoint; None if it has none."""
-    prefix = step_and_stage(scene.stage)[1].removesuffix(scene.part)
-    names = [f"{prefix}{each}" for each in ("positions", "content_bias", "position_bias")]
-    layers = scene.layers(names) if scene.layers else {}
-    if len(layers) < len(names):
-        return None
-    return Distances(*(np.asarray(layers[name].weight, np.float64) for name in names))
+    layer = (layer_and_part(scene.stage) or ("", ""))[0]
+    return distances_of(scene.layers([f"{layer}.{each}" for each in POSITIONS]), layer) if scene.layers else None
 
 
 def _exchanged(right: Attention) -> Tried:
@@ -164,6 +161,20 @@ def _exchanged(right: Attention) -> Tried:
         if len(moved) == 2:
             words = f"its {moved[0][0]} and {moved[1][0]} are exchanged"
         yield words, replace(right, **{short: parts[name] for short, name in zip("qkv", order)})
+
+
+def _divided(right: Attention) -> Tried:
+    """Yields other numbers of heads, of as many queries as keys."""
+    rows, heads, width = right.q.shape
+    if right.rotation or right.distances or right.q.shape != right.k.shape or right.k.shape != right.v.shape:
+        return
+    for count in (*(heads * times for times in (2, 4)), *(heads // less for less in (2, 4))):
+        if count and heads * width % count == 0:
+            q, k, v = (each.reshape(rows, count, -1) for each in (right.q, right.k, right.v))
+            yield (
+                f"it has {count} heads, where the reference has {heads}",
+                replace(right, q=q, k=k, v=v, scale=q.shape[2] ** -0.5),
+            )
 
 
 def _first_difference(scene: Scene) -> int:

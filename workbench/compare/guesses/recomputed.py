@@ -14,7 +14,8 @@ import numpy as np
 
 from workbench.compare.guesses.chains import Function
 from workbench.compare.guesses.guess import Guess, Linear, Scene, is_close, table
-from workbench.compare.guesses.recipes import ALL, EPSILONS, Recipe, recipes
+from workbench.compare.guesses.networks import EPSILONS
+from workbench.compare.guesses.recipes import ALL, Recipe, recipes
 from workbench.trace.step_names import step_and_stage
 
 _TRIED_ROWS = 24  # on which each change is tried
@@ -52,9 +53,9 @@ def _with_one_change(scene: Scene, recipe: Recipe, layers: Mapping[str, Linear],
     steps = recipe.steps(layers, epsilon, computed.stage)
     if computed.fits(steps.right):
         return  # the error came in with the input
-    for words, function in steps.wrong:
-        if computed.fits(function):
-            yield computed.guess(words, function)
+    for wrong in steps.wrong:
+        if computed.fits(wrong.function):
+            yield computed.guess(*wrong)
     for name, (words, times) in product(recipe.added, (("is not added", 0.0), ("is added twice", 2.0))):
         changed = _Computed(scene, recipe, times={name: times})
         if changed.fits(steps.right):
@@ -99,8 +100,8 @@ class _Computed:
         expected, stage = table(values), table(self._stage[:rows])
         return expected.shape == stage.shape and is_close(expected, stage, 2 * self._scene.allowed)
 
-    def guess(self, words: str, function: Function) -> Guess:
+    def guess(self, words: str, function: Function, option: str = "") -> Guess:
         """Returns the guess that the stage is this function of what enters."""
         values = cache(lambda: table(function(self._entering)))
         last = len(self._stage) - self._recipe.others
-        return Guess("recomputed", words, lambda rows: values()[rows], last=last)
+        return Guess("recomputed", words, lambda rows: values()[rows], last=last, option=option)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from workbench.compare.guesses.attended import Attention, Distances
+from workbench.compare.guesses.guess import Linear
 
 _BASES = (1000.0, 100.0, 100000.0, 1000000.0)
+
+
+POSITIONS = ("attention.positions", "attention.content_bias", "attention.position_bias")
+"""The names of the parameters of a layer's relative positions."""
+
+
+def distances_of(layers: Mapping[str, Linear], layer: str) -> Distances | None:
+    """Returns the relative positions of a layer with these parameters; None if one is missing."""
+    names = [f"{layer}.{each}" for each in POSITIONS]
+    if any(each not in layers for each in names):
+        return None
+    weight, content_bias, position_bias = (np.asarray(layers[each].weight, np.float64) for each in names)
+    return Distances(weight, content_bias, position_bias)
 
 
 def by_distances(right: Attention) -> Iterator[tuple[str, Attention]]:
@@ -40,8 +54,6 @@ def _other_distances(right: Distances, count: int) -> Iterator[tuple[str, Distan
          lambda q, k: count - 1 - k + 0 * q),
         ("its scores by distance are not shifted by the row of the query: they begin with distance 0",
          lambda q, k: 0 * q - k),
-        ("its scores by distance are shifted by the row of the key, not of the query: they are transposed",
-         lambda q, k: k - q),
     ):  # fmt: skip
         yield words, replace(right, between=between)
     yield (

@@ -160,7 +160,8 @@ def _exchanged(right: Attention) -> Tried:
         words = "its " + enumerated([f"{ours} are the reference's {theirs}" for ours, theirs in moved])
         if len(moved) == 2:
             words = f"its {moved[0][0]} and {moved[1][0]} are exchanged"
-        yield words, replace(right, **{short: parts[name] for short, name in zip("qkv", order)})
+        q, k, v = (parts[name] for name in order)
+        yield words, replace(right, q=q, k=k, v=v)
 
 
 def _divided(right: Attention) -> Tried:

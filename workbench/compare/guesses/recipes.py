@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -54,21 +54,21 @@ class Recipe(NamedTuple):
     reads: tuple[str, ...] = ()  # other stages that it needs
 
 
-def recipes(stage: str, before: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Recipe]:
+def recipes(stage: str, before: Sequence[str], shape_of: Callable[[str], tuple[int, ...]]) -> Iterator[Recipe]:
     """Yields the recipes that a stage may have.
 
     Args:
         before: the stages before it, the nearest one first.
-        shapes: those of all stages of the reference.
+        shape_of: returns the shape of a stage of the reference.
     """
-    rows = shapes[stage][0]
+    rows, names = shape_of(stage)[0], tuple[str, ...]()
     layer, part = layer_and_part(stage) or (stage, "")
     entering = next((each for each in before if not each.startswith(f"{layer}.")), "")
     if stage == "encoder.input":
         names = ("encoder.subsampling.0", "encoder.subsampling.1", "encoder.subsampling.output")
         yield Recipe("frontend.features", names, subsampling, 4, PADDING)
     elif stage in ("adaptor.output", "adaptor.layers.0") and entering == "encoder.output" and rows:
-        frames = shapes[entering][0]
+        frames = shape_of(entering)[0]
         for rate in dict.fromkeys((max(frames // rows, 1), -(-frames // rows))):  # a rest is left out or padded
             yield from _adaptors(stage, rate)
     elif stage == "predictor.alphas":
@@ -89,7 +89,7 @@ def recipes(stage: str, before: Sequence[str], shapes: Mapping[str, tuple[int, .
         added, names = _named(stage, "attention.residual"), _named(stage, *_SECOND_HALF, "norm")
         yield Recipe(f"{stage}.convolution", names, partial(conformer_end, layer=stage), added=added)
     elif f"{stage}.fsmn" in before and f"{stage}.attention" in before:
-        added = (f"{stage}.fsmn", *([entering] if shapes.get(entering) == shapes[stage] else []))
+        added = (f"{stage}.fsmn", *([entering] if entering and shape_of(entering) == shape_of(stage) else []))
         yield Recipe(f"{stage}.attention", _named(stage, *_MLP), partial(sanm_end, layer=stage), added=added)
     elif part == "" and stage.startswith("decoder.layers.") and ENCODED in before:
         last_layer = next((each for each in before if each.startswith("encoder.layers.") and each.count(".") == 2), "")

@@ -29,9 +29,13 @@ def recomputed(scene: Scene) -> Iterator[Guess]:
     if scene.layers is None or step is not None or not 0 < scene.reference.size <= _MAX_VALUES:
         return
     known: dict[tuple[str, ...], Mapping[str, Linear]] = {}  # reading a checkpoint takes a process
-    shapes = {name: array.shape for name, array in scene.reference_stages.items()}
-    for recipe in recipes(stage, scene.before, shapes):
-        if recipe.begins_with not in scene.before or any(each not in shapes for each in (*recipe.added, *recipe.reads)):
+
+    def shape_of(name: str) -> tuple[int, ...]:
+        return (scene.reference if name == stage else scene.reference_stages[name]).shape
+
+    for recipe in recipes(stage, scene.before, shape_of):
+        others = (*recipe.added, *recipe.reads)
+        if recipe.begins_with not in scene.before or any(each not in scene.reference_stages for each in others):
             continue
         sizes = [scene.reference_stages[each].size for each in (recipe.begins_with, *recipe.reads)]
         if max(sizes) > (_MAX_WHOLE if recipe.context == ALL else _MAX_VALUES):

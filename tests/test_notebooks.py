@@ -82,6 +82,23 @@ def test_notebook_exercises_have_folded_solutions_with_asserts(path: Path) -> No
 
 
 @each_notebook
+def test_exercises_can_be_tried_before_their_solutions_which_judge_the_answer(path: Path) -> None:
+    """A reader runs the cells in order, so an exercise must not need what the cell below it defines."""
+    every = nbformat.read(path, as_version=4).cells
+    for number, (exercise, solution) in enumerate(zip(tagged(path, "exercise"), tagged(path, "solution")), 1):
+        place = next(place for place, cell in enumerate(every) if cell.id == exercise.id)
+        assert "below" not in every[place - 1].source.partition(f"**Exercise {number}.**")[2]
+        assert '"Your answer:"' in solution.source
+
+
+@each_notebook
+def test_cell_for_the_readers_model_has_no_assert(path: Path) -> None:
+    """An assert would end in an error without a sentence, such as for a port that is not within tolerance yet."""
+    [cell] = [cell for cell in cells(path, "code")[-2:] if "my_model" in cell.source]
+    assert "assert" not in cell.source
+
+
+@each_notebook
 def test_notebook_cells_can_run_twice_in_one_folder(path: Path) -> None:
     """A cell that makes a folder also runs where the folder is there already."""
     for cell in cells(path, "code"):

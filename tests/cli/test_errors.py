@@ -33,6 +33,23 @@ pytestmark = pytest.mark.usefixtures("in_folder")
         ),
         ("trace short.wav -m sensevoice", 2, "the following arguments are required: --out"),
         ("transcribe short.wav -m sensevoice --lanuage en", 2, "--lanuage en; did you mean --language?"),
+        (
+            "transcribe short.wav --models sensevoice",
+            2,
+            "arguments are required: --model/-m; there is no --models: did you mean --model?; see",
+        ),
+        (
+            "trace short.wav -m sensevoice --output trace.safetensors",
+            2,
+            "arguments are required: --out; there is no --output: did you mean --out?; see",
+        ),
+        (
+            "transcribe short.wav -m sensevoice -o it.txt",
+            2,
+            "-o it.txt; the result goes to stdout: leave out -o, and add > FILE at the end; see",
+        ),
+        ("generate count to six -m qwen", 2, "arguments: to six; put a text or a path with spaces in quotes; see"),
+        ("-m sensevoice transcribe short.wav", 2, "workbench: the command comes first: workbench transcribe ...; see"),
         ("transcribe short.wav -m sensevoice --runtime pytroch", 2, "'pytroch'; did you mean pytorch?"),
         ("frobnicate", 2, "argument COMMAND: invalid choice: 'frobnicate' (choose from"),
         ("transcrib short.wav", 2, "argument COMMAND: invalid choice: 'transcrib'; did you mean transcribe?"),

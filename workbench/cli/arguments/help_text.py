@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -188,6 +189,11 @@ NUMBERS = ((int, "a whole number"), (float, "a number"))  # argparse would name 
 NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$|-(inf|nan)$")
 
 
+DASH = re.compile("-.")  # the beginning of a flag; - alone is standard input
+OUTPUT_FLAGS = ("--out", "--output", "-o")  # of other programs, and of commands that do not print their result
+MISSING = "the following arguments are required"  # argparse's words
+
+
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """A formatter that writes the usage in one line: required arguments by name, the rest as OPTIONS."""
 
@@ -225,6 +231,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: object):
         super().__init__(**{"formatter_class": HelpFormatter, **options})  # type: ignore[arg-type]
         self._negative_number_matcher = NEGATIVE
+        self._words: Sequence[str] = ()  # the arguments that are parsed now
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -232,29 +239,37 @@ class Parser(argparse.ArgumentParser):
         """Parses as argparse does; exits for unknown arguments, here and not in the parser of the whole command line.
 
         Inputs may also stand behind flags: argparse would take none of them if it has taken an argument before these
-        flags. The error names a flag that is nearly the unknown one, or how to name a file that begins with a dash.
+        flags. The error says what to do about an unknown flag, or how to name a file that begins with a dash.
         """
+        self._words = sys.argv[1:] if args is None else args
         parsed, unknown = super().parse_known_args(args, namespace)
         rest = next((each for each in self._actions if not each.option_strings and each.nargs in ("*", "+")), None)
-        if rest and unknown and not any(each.startswith("-") and each != "-" for each in unknown):
+        if rest and unknown and not any(map(DASH.match, unknown)):
             values = [self._get_value(rest, each) for each in unknown]
             setattr(parsed, rest.dest, [*(getattr(parsed, rest.dest) or []), *values])
             unknown = []
         if unknown:
-            flag = next((each.partition("=")[0] for each in unknown if each.startswith("--")), "")
             hints = [
-                *(
-                    f"did you mean {each}?"
-                    for each in difflib.get_close_matches(flag, self._option_string_actions, 1, 0.75)
-                ),
+                self._flag_hint(unknown)[1],
                 *(
                     f"for the file of this name, write ./{each}"
                     for each in unknown
                     if each.startswith("-") and Path(each).exists()
                 ),
             ]
-            self.error("; ".join([f"unrecognized arguments: {' '.join(unknown)}", *hints[:1]]))
+            if any(not each.option_strings for each in self._actions) and not any(map(DASH.match, unknown)):
+                hints.append("put a text or a path with spaces in quotes")
+            self.error("; ".join([f"unrecognized arguments: {' '.join(unknown)}", *filter(None, hints)][:2]))
         return parsed, unknown
+
+    def _flag_hint(self, words: Iterable[str]) -> tuple[str, str]:
+        """Returns the first unknown flag of these words, and what to do about it; empty texts if there is none."""
+        flags = [each.partition("=")[0] for each in words if each.startswith("--") or each in OUTPUT_FLAGS]
+        known = self._option_string_actions
+        flag = next((each for each in flags if not any(name.startswith(each) for name in known)), "")
+        if flag in OUTPUT_FLAGS and "--out" not in known and not {"--json", "--format"}.isdisjoint(known):
+            return flag, f"the result goes to stdout: leave out {flag}, and add > FILE at the end"
+        return flag, next((f"did you mean {each}?" for each in difflib.get_close_matches(flag, known, 1, 0.75)), "")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         if action.type is Path and not arg_string:  # as of a variable of the shell that is not set
@@ -268,13 +283,20 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{arg_string!r:.80} is not {expected}") from None
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
+        flags_first = isinstance(action, argparse._SubParsersAction) and "".join(self._words[:1]).startswith("-")
+        commands = [each for each in self._words if flags_first and each in (action.choices or ())]
+        if commands:
+            raise argparse.ArgumentError(None, f"the command comes first: {self.prog} {commands[0]} ...")
         choices = [] if action.choices is None or value in action.choices else [str(each) for each in action.choices]
         if suggestions := difflib.get_close_matches(str(value).lower(), choices, 1):
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}; did you mean {suggestions[0]}?")
         super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
-        """Prints one line, as for all bad input, and exits."""
+        """Prints one line, as for all bad input, and exits. A missing flag may be there with a wrong name."""
+        flag, hint = self._flag_hint(self._words)
+        if message.startswith(MISSING) and hint:
+            message = f"{message}; there is no {flag}: {hint}"
         self.exit(BadInput.exit_status, short_line(f"{self.prog}: {message}; see {self.prog} --help") + "\n")
 
 

@@ -19,7 +19,7 @@ from workbench.visualise.stacks import LAYERS, WRITING, stack_of
 from workbench.visualise.view_content import ViewContent, token_spans
 
 MAX_LAYERS = 16  # passes of the model; of more layers, as many that are evenly spread
-PROBABILITY = Scale("probability of the likeliest token", 0.0, 1.0)
+PROBABILITY = Scale("highest probability", 0.0, 1.0)
 
 
 def lens(scene: Scene, options: ViewOptions) -> ViewContent:

@@ -117,7 +117,7 @@ def test_every_relative_link_of_a_page_exists(page: Path) -> None:
 def test_the_readme_is_short_and_names_every_page() -> None:
     text = readme()
     assert len(text.splitlines()) <= 150
-    assert [path.name for path in pages() if path.parent.name == "docs" and f"docs/{path.name}" not in text] == []
+    assert [path.name for path in pages() if path.parent == ROOT / "docs" and f"docs/{path.name}" not in text] == []
 
 
 def described_arguments(docstring: str) -> list[str]:

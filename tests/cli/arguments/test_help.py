@@ -71,6 +71,11 @@ def test_options_of_every_family_are_accepted_without_help_text(command: str) ->
             assert getattr(parsed, f"option_{spec.name}") not in (None, [])
 
 
+def test_help_of_evaluate_names_the_exit_status_of_a_model_that_never_worked() -> None:
+    text = " ".join(commands()["evaluate"].format_help().split())
+    assert "1 when a model has failed on every recording" in text
+
+
 def test_help_states_limits_and_defaults_of_numeric_options() -> None:
     text = " ".join(commands()["generate"].format_help().split())
     assert "(more than 0, at most 1; default: 1)" in text and "(0, or 0.01 to 100; default: 0)" in text

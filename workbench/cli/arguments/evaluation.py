@@ -15,8 +15,8 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.description = (
         "Continues an earlier run with the same --out. Ctrl-C stops the run; finished results stay. "
-        "Exit status: 0 when every recording has a result, also one that is an error; 130 when Ctrl-C stopped it, "
-        "143 when SIGTERM did."
+        "Exit status: 0 when every recording has a result, also one that is an error; 1 when a model has failed on "
+        "every recording; 130 when Ctrl-C stopped it, 143 when SIGTERM did."
     )
     files = parser.add_argument_group("input and output")
     files.add_argument(

@@ -1,7 +1,8 @@
 """Takes the pictures of the README and the docs: every tab of the page after a run, and the picture of a link to it.
 
-Needs Debian's `chromium` and `fonts-noto-color-emoji`. Run it from the checkout: `.venv/bin/python docs/pictures.py`,
-or with names of TABS for some of them. The PNG files have 256 colours at most, so that a clone stays small.
+Needs Debian's `chromium-headless-shell` or `chromium`, and `fonts-noto-color-emoji`. Run it from the checkout:
+`.venv/bin/python docs/pictures.py`, or with names of TABS for some of them. The PNG files have 256 colours at most, so
+that a clone stays small.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ FOLDER = ROOT / "docs" / "pictures"
 WIDTH, HEIGHT = 1280, 860  # pixels
 LINK_WIDTH, LINK_HEIGHT = 1200, 630
 COLOURS = 256
+BROWSERS = ("chromium-headless-shell", "chromium")
 PATIENCE = 180_000  # milliseconds until models are loaded and have written
 
 
@@ -161,9 +163,9 @@ def main() -> None:
     from workbench.prepared.pool import prepared_processes
     from workbench.registry.registry import Registry
 
-    program = shutil.which("chromium")
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
-        sys.exit("chromium is not installed; on Debian: apt-get install chromium")
+        sys.exit(f"there is no {' or '.join(BROWSERS)}; on Debian: apt-get install {BROWSERS[0]}")
     FOLDER.mkdir(exist_ok=True)
     with (
         prepared_processes(),  # models start as they do for users

@@ -28,6 +28,7 @@ from workbench.display import check_answer
         (None, -4.6, "not yet; it should be a number"),
         (print, 0.5, "not yet; it should be a number"),
         (" encoder.layers.6.attention", "encoder.layers.6.attention", "right"),
+        ("Stream 0", "stream 0", "right"),
         ("encoder.layers.5", "encoder.layers.6.attention", "not yet; it is another text"),
         (6, "encoder.layers.6.attention", "not yet; it should be a text in quotes"),
         ((998, 167), (998, 167), "right"),

@@ -12,7 +12,7 @@ def check_answer(mine: Any, right: Any, tolerance: float = 0, hint: str = "") ->
 
     Args:
         mine: the answer; `...` is an answer that was not tried.
-        right: a number or a text, or a tuple of them.
+        right: a number or a text, or a tuple of them. In a text, capitals do not count.
         tolerance: by which a number may differ.
     """
     fault = _fault(mine, right, tolerance)
@@ -45,7 +45,7 @@ def _fault_of_one(mine: Any, right: float | str, tolerance: float) -> str:
     if isinstance(right, str):
         if not isinstance(mine, str):
             return "it should be a text in quotes"
-        return "" if mine.strip() == right else "it is another text"
+        return "" if mine.strip().casefold() == right.casefold() else "it is another text"
     try:
         number = float("nan" if isinstance(mine, str) else mine)
     except (TypeError, ValueError, RuntimeError):  # no number, or several

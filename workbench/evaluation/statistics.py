@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-LEVEL = 0.95
+LEVEL = 0.95  # the probability that an interval contains the true rate
 MARGIN = 0.005  # as a rate: a difference below half a point does not count as worse
 FEW_BLOCKS = 20  # intervals of fewer blocks contain the true rate less often than they should (benchmarks/RESULTS.md)
 MANY_BLOCKS = 10_000  # from here on, Student's distribution is the normal one
@@ -54,7 +54,7 @@ class Interval:
 class Difference:
     """The rate of model `other` minus that of `base`, on the same recordings.
 
-    The interval holds the differences of all pairs together with the probability `level`: each single interval is wider
+    The interval holds the differences of all pairs together with the probability LEVEL: each single interval is wider
     if there are several pairs (Bonferroni).
     """
 
@@ -66,8 +66,6 @@ class Difference:
     high: float | None
     alike: bool  # both make the same number of errors in every recording
     pairs: int
-    level: float = LEVEL
-    margin: float = MARGIN
 
     @property
     def verdict(self) -> str:
@@ -82,7 +80,7 @@ class Difference:
             return "worse"
         if self.high < 0:
             return "better"
-        return "not worse" if self.high < self.margin else "open"
+        return "not worse" if self.high < MARGIN else "open"
 
     @property
     def sentence(self) -> str:
@@ -98,12 +96,12 @@ class Difference:
                 "an interval needs at least two recordings."
             )
         details = (
-            f"difference {_points(self.difference)} points, {self.level * 100:g} % interval {_points(self.low)} to "
+            f"difference {_points(self.difference)} points, {LEVEL * 100:g} % interval {_points(self.low)} to "
             f"{_points(self.high)}"
         )
         if self.verdict == "open":
             return f"It is open whether {other} is worse than {base}: {details}; more recordings are needed."
-        limit_note = f", all of it below {_points(self.margin)}" if self.verdict == "not worse" else ""
+        limit_note = f", all of it below {_points(MARGIN)}" if self.verdict == "not worse" else ""
         return f"{other} is {self.verdict} than {base}: {details}{limit_note}."
 
 
@@ -174,13 +172,13 @@ def resampled_sums(sums: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
     return resampled
 
 
-def resamples_for(blocks: int, pairs: int = 1, level: float = LEVEL) -> int:
+def resamples_for(blocks: int, pairs: int = 1) -> int:
     """Returns the number of draws: more for few blocks, and for intervals whose ends are rare.
 
     At least 20 draws lie beyond either end, if that is not too much work.
     """
     draws = max(MIN_DRAWS, min(MAX_DRAWS, WORK // max(blocks, 1)))
-    return min(max(draws, round(40 * pairs / (1 - level))), MAX_DRAWS)
+    return min(max(draws, round(40 * pairs / (1 - LEVEL))), MAX_DRAWS)
 
 
 def _block_sums(columns: np.ndarray, blocks: Blocks) -> np.ndarray:
@@ -229,7 +227,6 @@ def rate_intervals(
     units: np.ndarray,
     blocks: Blocks,
     *,
-    level: float = LEVEL,
     draws: int | None = None,
     seed: int = 0,
 ) -> list[Interval]:
@@ -239,20 +236,19 @@ def rate_intervals(
         errors: [recordings, models], counts of errors; NaN where a model has no score of a recording.
         units: [recordings, models], the numbers of units in the references; NaN likewise.
         blocks: of the bootstrap, from `blocks_of`.
-        level: the probability that an interval contains the true rate.
         draws: how often to resample; by default as often as the level needs (see `resamples_for`).
     """
     scored = np.isfinite(errors) & np.isfinite(units)
     errors_and_units = np.nan_to_num(np.stack([errors, units], axis=2).astype(np.float64))
     intervals = []
     for place, (drawn_sums, count) in enumerate(
-        _resampled(list(errors_and_units.swapaxes(0, 1)), list(scored.T), blocks, 1, level, draws, seed)
+        _resampled(list(errors_and_units.swapaxes(0, 1)), list(scored.T), blocks, 1, draws, seed)
     ):
         all_errors, all_units = errors_and_units[:, place].sum(axis=0)
         rate = _pooled(all_errors, all_units, bool(scored[:, place].any()))
         ends: tuple[float | None, float | None] = (None, None)
         if drawn_sums is not None and rate is not None:
-            ends = _ends(_rates(drawn_sums[:, 0], drawn_sums[:, 1]), 1 - level, count)
+            ends = _ends(_rates(drawn_sums[:, 0], drawn_sums[:, 1]), 1 - LEVEL, count)
         intervals.append(Interval(rate, *ends))
     return intervals
 
@@ -262,7 +258,6 @@ def _resampled(
     scored: Sequence[np.ndarray],
     blocks: Blocks,
     pairs: int,
-    level: float,
     draws: int | None,
     seed: int,
 ) -> Iterator[tuple[np.ndarray | None, int]]:
@@ -284,9 +279,7 @@ def _resampled(
         count = int(block_is_scored.sum())
         sums = _block_sums(np.concatenate([tables[number] for number in numbers], axis=1), blocks)[block_is_scored]
         has_several_blocks = count > 1
-        table_sums = (
-            resampled_sums(sums, draws or resamples_for(count, pairs, level), seed) if has_several_blocks else None
-        )
+        table_sums = resampled_sums(sums, draws or resamples_for(count, pairs), seed) if has_several_blocks else None
         width = tables[0].shape[1]
         for place, number in enumerate(numbers):
             drawn_sums[number] = None if table_sums is None else table_sums[:, width * place : width * (place + 1)]
@@ -307,8 +300,6 @@ def differences(
     units: np.ndarray,
     blocks: Blocks,
     *,
-    level: float = LEVEL,
-    margin: float = MARGIN,
     draws: int | None = None,
     seed: int = 0,
 ) -> list[Difference]:
@@ -318,7 +309,6 @@ def differences(
 
     Args:
         names: of the models.
-        margin: a difference below this rate does not count as worse (see `Difference.verdict`).
     """
     pairs = list(combinations(range(len(names)), 2))
     if not pairs:
@@ -326,11 +316,9 @@ def differences(
     scored = np.isfinite(errors) & np.isfinite(units)
     tables = list(_paired_columns(pairs, errors, units, scored))
     both_scored = [scored[:, first] & scored[:, second] for first, second in pairs]
-    outside = (1 - level) / len(pairs)
+    outside = (1 - LEVEL) / len(pairs)
     results = []
-    for number, (drawn_sums, count) in enumerate(
-        _resampled(tables, both_scored, blocks, len(pairs), level, draws, seed)
-    ):
+    for number, (drawn_sums, count) in enumerate(_resampled(tables, both_scored, blocks, len(pairs), draws, seed)):
         first, second = pairs[number]
         table, common = tables[number], int(both_scored[number].sum())
         base, other, of_base, of_other = table.sum(axis=0)
@@ -351,8 +339,6 @@ def differences(
                 *ends,
                 alike=alike,
                 pairs=len(pairs),
-                level=level,
-                margin=margin,
             )
         )
     return results
@@ -368,11 +354,11 @@ def _paired_columns(
         yield np.where(both_scored[:, None], columns, 0.0).astype(np.float64)
 
 
-def correction(pairs: int, level: float = LEVEL) -> str:
+def correction(pairs: int) -> str:
     """Returns a sentence on what was done because there are several pairs; empty for one pair."""
     if pairs < 2:
         return ""
     return (
         f"There are {pairs} pairs, so each interval is wider (Bonferroni): all {pairs} hold together with "
-        f"{level * 100:g} %."
+        f"{LEVEL * 100:g} %."
     )

@@ -62,12 +62,10 @@ def evaluation_strings(
     seed: int = 0,
     count: int = 300,
     lengths: tuple[int, int] = (3, 7),
-    noise_snr_db: float | None = None,
 ) -> list[DigitString]:
     """Returns `count` strings of digits at 16 kHz, each of one speaker; `lengths` are the least and the most digits.
 
-    `noise_snr_db` adds white noise over the full band of 0 to 8 kHz, this many decibels below the mean power within the
-    takes (gaps do not count). The same seed gives the same strings with and without noise.
+    The same seed gives the same strings.
     """
     bank = TakeBank.of(takes)
     names = sorted(set(bank.speakers))
@@ -78,15 +76,15 @@ def evaluation_strings(
         drawn_takes = draw_takes(bank, speaker, int(rng.integers(lengths[0], lengths[1] + 1)), rng)
         between = rng.uniform(*GAP_SECONDS, len(drawn_takes) - 1).tolist()
         before, after = rng.uniform(*LEAD_SECONDS, 2).tolist()
-        string = assemble(bank, drawn_takes, between, (before, after), rng)
-        if noise_snr_db is not None:
-            string = in_white_noise(string, noise_snr_db, np.random.default_rng([seed, number, 1]))
-        strings.append(string)
+        strings.append(assemble(bank, drawn_takes, between, (before, after), rng))
     return strings
 
 
 def in_white_noise(string: DigitString, snr_db: float, rng: np.random.Generator) -> DigitString:
-    """Returns the string in white noise, `snr_db` decibels below the mean power within its takes."""
+    """Returns the string in white noise of 0 to 8 kHz, `snr_db` decibels below the mean power within its takes.
+
+    Gaps between takes do not count.
+    """
     hiss = noise(len(string.samples), "white", rng)
     samples = with_noise(string.samples, hiss, power(string.samples[string.active]), snr_db)
     return replace(string, samples=samples.astype(np.float32))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from workbench.evaluation.report.columns import Columns
-from workbench.evaluation.statistics import Blocks, Difference, Interval, blocks_of, differences, rate_intervals
+from workbench.evaluation.statistics import LEVEL, Blocks, Difference, Interval, blocks_of, differences, rate_intervals
 from workbench.text.rates import RateName
 
 MAX_GROUPS = 30  # of one breakdown; the worst ones are kept
@@ -103,7 +103,7 @@ class Overview:
                     "difference": each.difference,
                     "low": each.low,
                     "high": each.high,
-                    "level": each.level,
+                    "level": LEVEL,
                     "pairs": each.pairs,
                     "verdict": each.verdict,
                     "sentence": each.sentence,

@@ -16,7 +16,7 @@ from workbench.evaluation.report.confusions import Confusions
 from workbench.evaluation.report.marks import marked
 from workbench.evaluation.report.overview import Breakdown, Overview
 from workbench.evaluation.report.players import Player
-from workbench.evaluation.statistics import Difference, Interval, correction
+from workbench.evaluation.statistics import MARGIN, Difference, Interval, correction
 from workbench.system.memory import size
 from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import score
@@ -136,7 +136,7 @@ MARKS = {
 def differences_section(columns: Columns, pairs: Sequence[Difference]) -> Html:
     """Returns a sentence for each two models."""
     items = [_pair(each) for each in pairs]
-    margin = f"{100 * pairs[0].margin:g}" if pairs else ""
+    margin = f"{100 * MARGIN:g}" if pairs else ""
     notes = [
         correction(len(pairs)),
         f"The same recordings are drawn for both models (paired bootstrap of the difference in {columns.rate}). “Not "

@@ -21,13 +21,24 @@ def test_removals_are_repeated_until_the_block_ends(monkeypatch: pytest.MonkeyPa
         if len(calls) == 3:
             third.set()
 
-    async def serve() -> int:
+    async def serve() -> tuple[int, threading.Thread]:
         async with removing_expired(remove):
             assert await asyncio.to_thread(third.wait, 20), "it was called once only"
-        return len(calls)
+        return len(calls), threading.current_thread()
 
-    assert finished(serve()) == len(calls), "it goes on after the block"
-    assert threading.main_thread() not in calls
+    count, server_thread = finished(serve())
+    assert count == len(calls), "it goes on after the block"
+    assert server_thread not in calls, "other requests would wait"
+
+
+def test_all_removals_are_called_at_the_start() -> None:
+    first, second = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with removing_expired(first.set, second.set):
+            assert await asyncio.to_thread(first.wait, 20) and await asyncio.to_thread(second.wait, 20)
+
+    finished(serve())
 
 
 def test_error_of_the_block_is_not_lost() -> None:

@@ -73,6 +73,14 @@ def test_overlapping_segments_follow_each_other() -> None:
     assert tiers["segments"] == [(0.0, 1.0, "a"), (1.0, 1.5, "b c")], "c has no time of its own"
 
 
+def test_segments_of_several_transcripts_stand_in_order_of_time() -> None:
+    later, earlier = (
+        transcript(Segment(start, start + 1.0, text), audio_seconds=2.0) for start, text in ((1.0, "b"), (0.0, "a"))
+    )
+    _, tiers = parse_textgrid(GRID.writer([later, earlier], ()))
+    assert tiers["segments"] == [(0.0, 1.0, "a"), (1.0, 2.0, "b")]
+
+
 @given(segment_lists(), st.sampled_from([0.0, 3.0, 100.0]))
 def test_intervals_have_no_gap_and_no_overlap_and_keep_all_text(segments: list[Segment], seconds: float) -> None:
     end, tiers = parse_textgrid(GRID.write(replace(transcript(*segments), audio_seconds=seconds)))
@@ -99,6 +107,12 @@ def test_ctm_spreads_words_without_times_over_their_segment() -> None:
     assert CTM.write(transcript(Segment(1.0, 2.0, "three seven"))) == (
         "recording 1 1.000 0.500 three\nrecording 1 1.500 0.500 seven\n"
     )
+
+
+def test_ctm_names_a_recording_by_its_file_on_any_system() -> None:
+    talk = transcript(Segment(0.0, 1.0, "three"))
+    assert CTM.write(talk, ["C:\\my talks\\b c.wav"]) == "b_c 1 0.000 1.000 three\n"
+    assert CTM.write(talk, [" .wav"]) == "recording 1 0.000 1.000 three\n"
 
 
 @given(segment_lists(), st.sampled_from(["a.wav", "", "C:\\x\\b c.wav", ";;d.wav", "-"]))

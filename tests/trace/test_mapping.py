@@ -61,6 +61,7 @@ def test_json_and_toml_mappings_give_equal_rules(tmp_path: Path) -> None:
         (Rule("a", "b", shape=(1, 4, 6), squeeze=True), X),
         (Rule("a", "b", shape=(2, 4, 3), axes=(1, 0, 2), join=True), X.reshape(2, 4, 3).swapaxes(0, 1).reshape(4, 6)),
         (Rule("a", "b", join=True), X.ravel()),
+        (Rule("a", "b", shape=(4, 1, 6), squeeze=True, join=True), X.ravel()),
         (Rule("a", "b", rows=(1, 3), columns=(0, -2)), X[1:3, :-2]),
         (Rule("a", "b", shape=(6, 4), transpose=True, rows=(0, 2)), X.reshape(6, 4).T[:2]),
         (Rule("a", "b", rows=(-1,), columns=(2,)), X[-1:, 2:]),
@@ -69,6 +70,7 @@ def test_json_and_toml_mappings_give_equal_rules(tmp_path: Path) -> None:
 )
 def test_layout_rules_are_applied_in_order(rule: Rule, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(rule.apply(X), expected)
+    assert rule.cut is None, "the reference is compared whole"
 
 
 @pytest.mark.parametrize(

@@ -63,17 +63,23 @@ def test_beam_hypotheses_are_read_from_names_or_from_an_axis(tmp_path: Path) -> 
     "steps.{n}.beams.{b}.llm.layers.{m}.cache.key" = { from = "k_{n}_{m}", beams = 0, axes = [0, 2, 1, 3] }
     "steps.{n}.beams.{b}.logits" = { from = "step_{n}_beam_{b}", first_b = 1 }
     "steps.{n}.beams.{b}.llm.norm" = { from = "norms_{n}", beams = 0 }
+    "steps.{n}.beams.{b}.llm.norm.scale" = { from = "scales_{n}", beams = -1 }
     "steps.{n}.beams.parents" = "beam_idx_{n}"
     """
-    others = {"norms_1": RNG.normal(size=(3, 6)), "beam_idx_2": np.array([0, 0, 1])}
+    others = {
+        "norms_1": RNG.normal(size=(3, 6)),
+        "scales_1": RNG.normal(size=(1, 6, 3)),
+        "beam_idx_2": np.array([0, 0, 1]),
+    }
     trace = read_dump(tmp_path, mapping, **blocks, **caches, **logits, **others)
-    assert len(trace) == 12 + 6 + 6 + 3 + 1
+    assert len(trace) == 12 + 6 + 6 + 3 + 3 + 1
     for beam in range(3):
         assert np.array_equal(trace[f"steps.2.beams.{beam}.llm.layers.1"], blocks["step_2_blk_1"][beam])
         expected = caches["k_1_1"][beam].swapaxes(0, 1)
         assert np.array_equal(trace[f"steps.1.beams.{beam}.llm.layers.1.cache.key"], expected)
         assert trace[f"steps.2.beams.{beam}.logits"][0, 0] == 20 + beam + 1
         assert np.array_equal(trace[f"steps.1.beams.{beam}.llm.norm"], others["norms_1"][beam : beam + 1])
+        assert np.array_equal(trace[f"steps.1.beams.{beam}.llm.norm.scale"], others["scales_1"][..., beam])
 
 
 @pytest.mark.parametrize(
@@ -84,11 +90,14 @@ def test_beam_hypotheses_are_read_from_names_or_from_an_axis(tmp_path: Path) -> 
             '"steps.1.beams.{b}.logits" = { from = "a", beams = 2 }',
             "of shape (7, 6) with beams = 2; expected",
         ),
+        ('"steps.1.beams.{b}.logits" = { from = "a", beams = -3 }', "of shape (7, 6) with beams = -3; expected"),
         ('"steps.1.beams.{b}.logits" = { from = "a", beams = 0, prompt = 1 }', "has both prompt and beams; expected"),
         ('"steps.1.beams.{b}.logits" = "a"', "expected a name, with {n}, {m} and {b} on both sides or on none"),
         ('"logits" = { from = "a", prompt = 4 }', "expected a stage steps.{n}.NAME, and an array without {n}"),
         ('"steps.{n}.logits" = { from = "a{n}", prompt = 4 }', "expected a stage steps.{n}.NAME, and an array without"),
         ('"steps.{n}.logits" = { from = "a", prompt = -1 }', "expected a whole number from 0 on"),
+        ('"steps.{n}.logits" = { from = "a", prompt = 7 }', "of shape (7, 6) with prompt = 7; expected more rows"),
+        ('"steps.{n}.logits" = { from = "scalar", prompt = 0 }', "of shape () with prompt = 0; expected more rows"),
         ('"steps.{n}.logits" = { from = "a", prompt = 9 }', "of shape (7, 6) with prompt = 9; expected more rows"),
         ('"steps.{n}.llm.layers.{m}" = "a_{n}"', "expected a name, with {n}, {m} and {b} on both sides or on none"),
         ('"steps.{n}.x.{n}" = "a_{n}_{n}"', "expected each of {n}, {m} and {b} at most once"),
@@ -96,7 +105,7 @@ def test_beam_hypotheses_are_read_from_names_or_from_an_axis(tmp_path: Path) -> 
 )
 def test_invalid_step_mapping_is_refused(tmp_path: Path, mapping: str, message: str) -> None:
     with pytest.raises(BadInput) as error:
-        read_dump(tmp_path, mapping, a=RNG.normal(size=(7, 6)))
+        read_dump(tmp_path, mapping, a=RNG.normal(size=(7, 6)), scalar=np.array(1.0))
     stage = mapping.split('"')[1]
     assert message in str(error.value) and any(
         each in str(error.value) for each in (f"'{stage}' in names", f"of {stage}")

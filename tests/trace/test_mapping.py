@@ -32,22 +32,24 @@ def test_mapping_renames_arrays_and_renumbers_layers(tmp_path: Path) -> None:
         """,
     )
     assert names_of_stages.meta == {"dtype": "float16"}
-    names = ["blk.10.out", "blk.2.out", "blk.1.out", "blk.0.out", "blk.x.out", "enc_out", "logits"]
-    assert {each.stage: each.source for each in names_of_stages.stages(names)} == {
-        "encoder.output": "enc_out",
-        "encoder.layers.0": "blk.1.out",
-        "encoder.layers.1": "blk.2.out",
-        "encoder.layers.9": "blk.10.out",
-        "blk.0.out": "blk.0.out",
-        "blk.x.out": "blk.x.out",
-        "logits": "logits",
-    }
+    names = ["blk.123.out", "blk.10.out", "blk.2.out", "blk.1.out", "blk.0.out", "blk.x.out", "enc_out", "logits"]
+    assert [(each.stage, each.source) for each in names_of_stages.stages(names)] == [
+        ("encoder.output", "enc_out"),
+        ("encoder.layers.0", "blk.1.out"),
+        ("encoder.layers.1", "blk.2.out"),
+        ("encoder.layers.9", "blk.10.out"),
+        ("encoder.layers.122", "blk.123.out"),
+        ("blk.0.out", "blk.0.out"),
+        ("blk.x.out", "blk.x.out"),
+        ("logits", "logits"),
+    ]
 
 
 def test_json_and_toml_mappings_give_equal_rules(tmp_path: Path) -> None:
     content = {"stages": {"logits": {"from": "ctc", "shape": [4, -1], "transpose": True, "rows": [0, -1]}}}
     toml = mapping(tmp_path, '[stages]\n"logits" = { from = "ctc", shape = [4, -1], transpose = true, rows = [0, -1] }')
     assert mapping(tmp_path, json.dumps(content), "names.json").rules == toml.rules
+    assert mapping(tmp_path, json.dumps(content), "names.JSON").rules == toml.rules
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,8 @@ def test_invalid_mapping_raises_an_error_with_the_entry(tmp_path: Path, text: st
 def test_unreadable_mapping_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^the mapping file .* cannot be read: No such file or directory$"):
         read_mapping(tmp_path / "names.toml")
+    with pytest.raises(BadInput, match=r"^names.toml is 1048577 bytes long; expected .* at most 1048576$"):
+        mapping(tmp_path, "#" * (1 << 20) + "\n")
     with pytest.raises(BadInput, match=r"^the mapping file names.json is not JSON: "):
         mapping(tmp_path, "[" * 100_000, "names.json")
     with pytest.raises(

@@ -24,8 +24,12 @@ def read_dump(folder: Path, mapping: str, **arrays: np.ndarray) -> Trace:
 
 def test_mapping_reads_step_and_layer_numbers_from_names(tmp_path: Path) -> None:
     arrays = {f"step_{n}_blk_{m:02}": RNG.normal(size=(1, 6)) for n in (1, 2, 10) for m in (1, 2)}
+    arrays["step_1_blk_00"] = RNG.normal(size=(1, 6))  # is before their first layer, and keeps its name
     trace = read_dump(tmp_path, '"steps.{n}.llm.layers.{m}" = { from = "step_{n}_blk_{m}", first_m = 1 }', **arrays)
-    assert list(trace) == [f"steps.{n}.llm.layers.{m}" for n in (1, 2, 10) for m in (0, 1)]
+    assert [stage for stage in trace if stage != "step_1_blk_00"] == [
+        f"steps.{n}.llm.layers.{m}" for n in (1, 2, 10) for m in (0, 1)
+    ]
+    assert "step_1_blk_00" in trace
     assert np.array_equal(trace["steps.10.llm.layers.1"], arrays["step_10_blk_02"])
 
 
@@ -43,15 +47,19 @@ def test_arrays_with_rows_of_all_steps_are_split_by_step(tmp_path: Path) -> None
     "steps.{{n}}.logits" = {{ from = "all_logits", prompt = {PROMPT} }}
     "steps.{{n}}.llm.norm" = {{ from = "new_norms", prompt = 0 }}
     "steps.{{n}}.llm.layers.{{m}}.cache.key" = {{ from = "k{{m}}", prompt = {PROMPT}, {layout} }}
+    "steps.{{n}}.llm.layers.0.cache.value" = {{ from = "v0", prompt = {PROMPT}, {layout} }}
     """
-    trace = read_dump(tmp_path, mapping, all_logits=rows, new_norms=rows[PROMPT:], k0=caches[0], k1=caches[1])
-    assert len(trace) == 4 * STEPS
+    trace = read_dump(
+        tmp_path, mapping, all_logits=rows, new_norms=rows[PROMPT:], k0=caches[0], k1=caches[1], v0=caches[1]
+    )
+    assert len(trace) == 5 * STEPS
     for step in range(1, STEPS + 1):
         for stage in ("logits", "llm.norm"):
             assert np.array_equal(trace[f"steps.{step}.{stage}"], rows[PROMPT + step - 1 : PROMPT + step])
         for layer, cache in enumerate(caches):
             expected = cache[0].swapaxes(0, 1)[: PROMPT + step]
             assert np.array_equal(trace[f"steps.{step}.llm.layers.{layer}.cache.key"], expected)
+        assert np.array_equal(trace[f"steps.{step}.llm.layers.0.cache.value"], expected)
 
 
 def test_beam_hypotheses_are_read_from_names_or_from_an_axis(tmp_path: Path) -> None:
@@ -89,6 +97,10 @@ def test_beam_hypotheses_are_read_from_names_or_from_an_axis(tmp_path: Path) -> 
         (
             '"steps.1.beams.{b}.logits" = { from = "a", beams = 2 }',
             "of shape (7, 6) with beams = 2; expected",
+        ),
+        (
+            '"steps.1.beams.{b}.logits" = { from = "a_{b}", beams = 0 }',
+            "and an array without {b} that has all hypotheses",
         ),
         ('"steps.1.beams.{b}.logits" = { from = "a", beams = -3 }', "of shape (7, 6) with beams = -3; expected"),
         ('"steps.1.beams.{b}.logits" = { from = "a", beams = 0, prompt = 1 }', "has both prompt and beams; expected"),

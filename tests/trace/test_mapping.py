@@ -101,6 +101,7 @@ def test_layout_rule_that_does_not_fit_the_array_is_refused(rule: Rule) -> None:
         ("[stages]\na = { rows = 3 }", "'a' in names.toml has rows = 3; expected [begin, end]"),
         ("[stages]\na = { rows = [1, 2, 3] }", "expected [begin, end]"),
         ("[stages]\na = { shape = [1.5] }", "expected a list of whole numbers"),
+        ("[stages]\na = { axes = [] }", "'a' in names.toml has axes = []; expected a list of whole numbers"),
         ("[stages]\na = { transpose = 1 }", "expected true or false"),
         ("[stages]\na = { first = true }", "expected a whole number"),
         ("[stages]\na = []", "'a' in names.toml is []; expected the name of an array, or a table with from"),
@@ -110,6 +111,7 @@ def test_layout_rule_that_does_not_fit_the_array_is_refused(rule: Rule) -> None:
         ("[stages]\na = { scale = 'x' }", "expected a number"),
         ("[stages]\na = { scale = nan }", "'a' in names.toml has scale = nan; expected a number"),
         ("[stages]\na = { scale = 1" + "0" * 400 + " }", "expected a number"),
+        ("[stages]\na = { scale = -1" + "0" * 400 + " }", "expected a number"),
         ("[stages]\na = { shape = [-5, 7] }", "expected a list of whole numbers, one of which may be -1"),
         ("[stages]\na = { shape = [-1, -1] }", "expected a list of whole numbers, one of which may be -1"),
         ("[stages]\na = { rows = [30, 3] }", "'a' in names.toml has rows = [30, 3]; expected [begin, end]"),
@@ -174,6 +176,10 @@ def test_unknown_array_name_error_suggests_the_cause(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         long.stages(["x" * 10_000])
     assert len(str(caught.value)) < 300
+    for count, listing in ((8, "a0, a1, a2, a3, a4, a5, a6, a7"), (9, "a0, a1, a2, a3, a4, a5, a6, a7 ...")):
+        with pytest.raises(BadInput) as caught:
+            long.stages([f"a{number}" for number in range(count)])
+        assert str(caught.value).endswith(f"; the arrays are {listing}")
 
 
 def test_a_duplicate_name_in_json_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from workbench import evaluation
 from workbench.core.errors import BadInput
-from workbench.evaluation.transcripts.files import read_transcripts
+from workbench.evaluation.transcripts.files import FoundTranscript, read_transcripts
 
 SPOKEN = {"talks/a one": "three seven one", "b": "nine two", "C": ""}
 HEARD = {"talks/a one": "three eleven one", "b": "nine two", "C": "uh"}
@@ -151,12 +151,17 @@ def test_impossible_names_are_refused(corpus: Path, name: str) -> None:
         ("a.trn", "three seven one\n", r"a\.trn, line 1 has no id in parentheses at its end"),
         ("a.ctm", "b 1 0.0 one\n", r"a\.ctm, line 1 has 4 fields; expected RECORDING CHANNEL START DURATION WORD"),
         ("a.ctm", "b 1 0.0 0.5 one\nb 2 0.0 0.5 one\n", r"a\.ctm, line 2: b has the channel 2, and 1 at a\.ctm, line"),
+        ("a.ctm", "b 1 0.0 0.5 one 0.9 lex\n", r"a\.ctm, line 1 has 7 fields; expected RECORDING CHANNEL START"),
+        ("a.ctm", "b 1 -1 0.5 one\n", r"a\.ctm, line 1: '-1' is no time and no confidence"),
+        ("a.ctm", "b 1 1e8 0.5 one\n", r"a\.ctm, line 1: '1e8' is no time and no confidence"),
         ("a.ctm", "b 1 nan 0.5 one\n", r"a\.ctm, line 1: 'nan' is no time and no confidence"),
         ("a.jsonl", '{"id": "b"}\n', r"a\.jsonl, line 1 has no text; expected one under pred_text, prediction"),
         ("a.jsonl", '{"text": "b"}\n', r"a\.jsonl, line 1 names no recording; expected its id or its path"),
         ("a.jsonl", '{"id": "b", "text": 3}\n', r"a\.jsonl, line 1: its text is 3; expected a text"),
         ("a.jsonl", "[1]\n", r"a\.jsonl, entry 1 is int; expected an object"),
         ("a.jsonl", "{\n", r"a\.jsonl, line 1 is not JSON"),
+        ("a.json", "[" * 100_000, r"a\.json is not JSON"),
+        ("text", f"b {'one ' * 300_000}\n", r"text, line 1: the transcript has \d+ characters; expected at most"),
         ("a.csv", "id,text\nb\n", r"a\.csv, line 2 has 1 fields; expected 2, as the first line"),
         ("a.csv", 'id,text\n"b,one\n', r"a\.csv, line 2 cannot be read as a row of a table"),
         ("text", "b one\nb two\n", r"text, line 2 has a transcript of 'b', and so has text, line 1; expected one"),
@@ -176,6 +181,38 @@ def test_missing_file_and_missing_model_are_refused(corpus: Path) -> None:
         result_texts(corpus, corpus.parent / "hyp.trn")
     with pytest.raises(BadInput, match="no model is named; expected at least one, such as demo/sensevoice, or transc"):
         evaluation.run(corpus, [], corpus.parent / "results")
+
+
+def read(folder: Path, name: str, content: str) -> list[FoundTranscript]:
+    (folder / name).write_text(content, newline="")
+    return read_transcripts(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "names", "text"),
+    [
+        ("A.TRN", "nine two (b)\n", ("b",), "nine two"),
+        ("hyp.txt", ";; made by a program\nnine two (b)\n", ("b",), "nine two"),
+        ("a.tsv", 'id\ttext\nb\t"nine two\n', ("b",), '"nine two'),
+        ("a.csv", "id\thyp\nb\tnine, two\n", ("b",), "nine, two"),
+        ("a.csv", 'id,hyp,"note;"\nb,nine two,\n', ("b",), "nine two"),
+        ("a.csv", " id , hyp \n , \nb,nine two\n", ("b",), "nine two"),
+        ("a.csv", f"id,hyp\nb,{'nine ' * 30_000}\n", ("b",), "nine " * 29_999 + "nine"),
+        ("a.jsonl", '\n{"id": 7, "text": " nine two "}\n\n', ("7",), "nine two"),
+        ("a.json", ' [{"id": " b ", "text": "nine two"}]', ("b",), "nine two"),
+        ("a.json", '{"audio": "talks\\\\b.wav", "id": "b", "text": "nine two"}', ("b", "talks/b.wav"), "nine two"),
+        ("a.json", '{"audio": "b.wav", "id": "", "text": "nine two"}', ("b.wav",), "nine two"),
+    ],
+)
+def test_unusual_files_are_read(tmp_path: Path, name: str, content: str, names: tuple[str, ...], text: str) -> None:
+    [found] = read(tmp_path, name, content)
+    assert (found.names, found.text) == (names, text)
+
+
+def test_ctm_without_confidences_is_read_and_each_recording_has_its_first_line(tmp_path: Path) -> None:
+    first, second = read(tmp_path, "A.CTM", "b 1 0.5 0.5 nine NA\nc 1 0.0 0.5 uh na\nb 1 1.0 0.5 two\n")
+    assert (first.where, second.where) == ("A.CTM, line 1", "A.CTM, line 2")
+    assert first.text == "nine two" and not any("confidence" in word for word in (*first.words, *second.words))
 
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp", "Zs"), exclude_characters="()"), max_size=8)

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
     found = threading.Event()
-    for _ in range(2000):
+    for _ in range(int(100 * seconds)):
         if condition():
             return
         found.wait(0.01)

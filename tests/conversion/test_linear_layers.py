@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 from tests.support.faults_judged import SAMPLE
 from workbench.compare.guesses.guess import Scene, relative_l2, table
 from workbench.compare.guesses.products import PRODUCTS, input_of
-from workbench.conversion.linear_layers import linear_layers
+from workbench.conversion.linear_layers import OUTSIDE, linear_layers
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 
@@ -51,3 +51,33 @@ def test_weights_give_the_stages_of_the_network(model: str, family: str, some: t
         memory = sum(padded[tap : tap + len(entering)] * kernel[:, tap] for tap in range(kernel.shape[1])) + entering
         assert relative_l2(np.asarray(memory), table(trace[stage])) < 1e-5, stage
     assert linear_layers(assets() / f"demo-{model}", family, ["encoder.layers.99.mlp.up", "frontend.fbank"]) == {}
+
+
+@pytest.mark.parametrize(
+    "model, family, shapes",
+    [
+        ("sensevoice", "sensevoice", {"encoder.queries": (16, 560), "encoder.layers.5.norm2": (144,)}),
+        (
+            "paraformer",
+            "paraformer",
+            {"predictor.convolution": (144, 144, 3), "predictor.output": (1, 144), "decoder.layers.1.norm3": (144,)},
+        ),
+        ("funasr-nano", "funasr_nano", {"adaptor.linear1": (192, 1152), "adaptor.layers.0.norm1": (128,)}),
+        (
+            "fireredasr",
+            "fireredasr",
+            {
+                "adaptor.linear2": (128, 128),
+                "encoder.subsampling.1": (32, 32, 3, 3),
+                "encoder.layers.1.attention.content_bias": (4, 28),
+                "encoder.layers.1.attention.positions": (112, 112),
+                "encoder.layers.1.conv.depthwise": (224, 15),
+                "encoder.layers.1.norm": (112,),
+            },
+        ),
+    ],
+)
+def test_other_parameters_are_found_by_name(model: str, family: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    found = linear_layers(assets() / f"demo-{model}", family, [*shapes, *OUTSIDE])
+    assert {name: found[name][0].shape for name in shapes} == shapes
+    assert len(found["logits"][0].shape) == 2

@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
@@ -97,7 +98,7 @@ def decode(page: Page) -> None:
     page.locator("#decode-examples button.sample").first.click()
     expect(page.locator(".checked").filter(has_text=re.compile(r"\w")).first).to_be_visible()
     page.locator("#decode-run").click()
-    expect(page.locator("#decode-search h3")).to_be_visible()
+    expect(page.locator("#decode-follow canvas")).to_be_visible()
     top(page)
     take(page, FOLDER / "decode.png")
 
@@ -142,10 +143,29 @@ def models(page: Page) -> None:
     take(page, FOLDER / "models.png")
 
 
+def report(page: Page) -> None:
+    """The report of three models over the samples, which is a file of its own."""
+    from workbench import evaluation
+    from workbench.evaluation.report import write_report
+
+    names = ["demo/sensevoice", "demo/sensevoice|gguf|q8_0", "demo/paraformer"]
+    with TemporaryDirectory() as folder:
+        evaluation.run(ROOT / "assets" / "samples" / "manifest.csv", names, folder, workers=1)
+        file = Path(folder) / "report.html"
+        write_report(folder, file)
+        browser = page.context.browser
+        assert browser is not None, "the page belongs to a browser that this program has started"
+        window = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        window.goto(file.as_uri())
+        expect(window.locator("table").first).to_be_visible()
+        take(window, FOLDER / "evaluate.png")
+        window.close()
+
+
 TABS: dict[str, tuple[str, Callable[[Page], None]]] = {
     each.__name__: (each.__name__.capitalize(), each)
     for each in (transcribe, parity, chat, decode, visualise, evaluate, inject, models)
-}
+} | {"report": ("Evaluate", report)}
 
 
 def main() -> None:

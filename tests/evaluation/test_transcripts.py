@@ -107,6 +107,15 @@ def test_recording_without_a_transcript_has_an_error_and_others_are_named(corpus
     )
 
 
+def test_longest_name_is_accepted_and_several_unknown_transcripts_are_counted(corpus: Path) -> None:
+    file, name = corpus.parent / "text", "o" * 80
+    file.write_text("b nine two\nmystery word\nriddle word\n")
+    outcome = evaluation.run(corpus, [], corpus.parent / "results", transcripts={name: file})
+    assert outcome.notes == (
+        f"{name}: 2 transcripts of text belong to no recording of the corpus, such as 'mystery' (text, line 2)",
+    )
+
+
 def test_names_of_several_recordings_decide_nothing(corpus: Path) -> None:
     """Two segments of one recording: its path names neither, and their ids name each."""
     corpus.write_text("audio,text,id,offset,duration\na.wav,one,first,0,1\na.wav,two,second,1,1\n")

@@ -74,9 +74,11 @@ def parity(page: Page) -> None:
     page.locator("#parity-run").click()
     expect(page.locator("#parity-status")).to_contain_text("Compared in")
     expect(page.locator("#parity-closer h3")).to_be_visible()
+    page.set_viewport_size({"width": WIDTH, "height": HEIGHT + 240})  # the verdicts, and the beginning of the table
     top(page)
     page.wait_for_timeout(1000)  # the table scrolls to the stage
     take(page, FOLDER / "verdict.png")
+    page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
 
 
 def chat(page: Page) -> None:

@@ -8,10 +8,11 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.embeddings.files import archive, assert_holds, assert_refused, members, pt
+from workbench.core.errors import BadInput
 from workbench.embeddings import read_embedding
 from workbench.embeddings.floats import FLOATS
 
@@ -63,10 +64,16 @@ def test_tensor_views_are_read_as_torch_reads_them(tensor: torch.Tensor) -> None
     st.data(),
 )
 def test_every_tensor_of_a_dict_is_found_by_its_key(tensors: dict, data: st.DataObject) -> None:
+    assume(len(set(map(str, tensors))) == len(tensors))
     key = data.draw(st.sampled_from(list(tensors)))
     for value in (tensors, OrderedDict(tensors), {**tensors, "note ": "plain", "list ": [1, 2.5, None, (True,), {}]}):
         embedding = read_embedding(pt(value), tensor=str(key))
         assert_holds(embedding, load_with_torch(pt(tensors[key])))
+
+
+def test_keys_of_the_same_spelling_are_refused() -> None:
+    with pytest.raises(BadInput, match="two tensors that are called '0'"):
+        read_embedding(pt({"0": torch.ones(1, 2), 0: torch.zeros(1, 2)}), tensor="0")
 
 
 def test_tensors_sharing_a_storage_are_read_separately() -> None:

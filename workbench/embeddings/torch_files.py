@@ -48,12 +48,16 @@ def open_pt(archive: Archive) -> Content:
     content = describe(archive.read(f"{root}data.pkl", MAX_DESCRIPTION_BYTES + 1), where)
     if isinstance(content, DescribedTensor):
         return Content("pt", {NAMELESS: _tensor(archive, root, content, _ORDERS[order], where)})
-    tensors, ignored = {}, []
+    tensors: dict[str, StoredTensor] = {}
+    ignored = []
     for key, value in content.items():
-        if isinstance(value, DescribedTensor):
-            tensors[str(key)] = _tensor(archive, root, value, _ORDERS[order], f"{shown(str(key))} in {where}")
+        name = str(key)
+        if not isinstance(value, DescribedTensor):
+            ignored.append(shown(name))
+        elif name in tensors:
+            raise BadInput(f"{where} has two tensors that are called {shown(name)}: one by a text, one by a number")
         else:
-            ignored.append(shown(str(key)))
+            tensors[name] = _tensor(archive, root, value, _ORDERS[order], f"{shown(name)} in {where}")
     notes = (
         f"ignored, because they are not tensors: {', '.join(ignored[:5])}{' and more' if len(ignored) > 5 else ''}",
     )

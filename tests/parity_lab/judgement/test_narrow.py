@@ -132,14 +132,14 @@ def test_dump_is_explained_by_the_inner_stages_of_the_reference(registry: Regist
     arrays = {name.replace("/", "."): array for name, array in trace.items()}
     values = arrays.pop(f"{layer}.attention.value")
     right = arrays[f"{layer}.fsmn"]
-    arrays[f"{layer}.fsmn"] = right - values.reshape(right.shape)
+    arrays[f"{layer}.fsmn"] = right + values.reshape(right.shape)
     np.savez(tmp_path / "port.npz", **arrays)
     arrays[f"{layer}.fsmn"] = right + np.sin(np.arange(right.size, dtype=np.float32)).reshape(right.shape)
     np.savez(tmp_path / "other.npz", **arrays)
     files = [str(tmp_path / name) for name in ("port.npz", "other.npz")]
     with run_parity(registry, "demo/sensevoice", SAMPLE, candidates=files, exact=False, narrow=True) as run:
         explained, other = run.outcomes
-        assert f"Beside what is inside {layer}: its input is not added to its convolution;" in explained.sentence
+        assert f"Beside what is inside {layer}: its input is added twice to its convolution;" in explained.sentence
         assert explained.sentence.count("is the first stage beyond") == 1 and explained.faulty_stage == f"{layer}.fsmn"
         assert f"To look further, write these stages too: {layer}.input_norm, .attention.query, " in other.sentence
 

@@ -9,9 +9,12 @@ import numpy as np
 
 from workbench.compare.guesses.guess import Rows, Scene
 from workbench.compare.guesses.rotations import LAYOUTS, Complex, angles_between, turns
+from workbench.compare.guesses.sinusoids import laid_out, rates
 
 Mask = Callable[[Rows, np.ndarray], np.ndarray]
 """Takes indices of queries [rows, 1] and of keys [1, keys]; returns which keys each query sees."""
+Between = Callable[[Rows, np.ndarray], np.ndarray]
+"""Takes the same indices; returns the distance of each query from each key."""
 _AT_ONCE = 1 << 20  # weights that are held at a time
 
 
@@ -51,9 +54,9 @@ class Distances:
     weight: np.ndarray  # [channels, channels], of the projection of the sinusoids
     content_bias: np.ndarray  # u, [heads, width]
     position_bias: np.ndarray  # v
-    between: Mask = lambda queries, keys: queries - keys  # the distances [rows, keys]
+    between: Between = lambda queries, keys: queries - keys
     base: float = 10000.0
-    has_halves: bool = False  # whether all sines come before all cosines
+    layout: str = "interleaved"  # of the sinusoids, one of `sinusoids.LAYOUTS`
     content_times: float = 1.0  # factors of the two scores
     position_times: float = 1.0
 
@@ -72,11 +75,8 @@ class Distances:
         )
 
     def _sinusoids(self, distances: np.ndarray) -> np.ndarray:
-        channels = len(self.weight)
-        angles = distances[:, None] * self.base ** (-np.arange(0, channels, 2) / channels)
-        parts = np.sin(angles), np.cos(angles)
-        joined = np.concatenate(parts, axis=1) if self.has_halves else np.stack(parts, axis=2).reshape(len(angles), -1)
-        return np.asarray(joined)
+        angles = distances[:, None] * rates(len(self.weight), self.base)
+        return laid_out(np.sin(angles), np.cos(angles), self.layout)
 
 
 @dataclass(frozen=True)

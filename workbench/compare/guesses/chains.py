@@ -139,16 +139,18 @@ def activation(name: str, kind: str, others: Sequence[str] = tuple(ACTIVATIONS),
     return Step(name, ACTIVATIONS[kind], wrong, may_swap)
 
 
+def halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first and the second half of the channels of rows [n, channels]."""
+    first, second = np.split(x, 2, axis=1)
+    return first, second
+
+
 def gate(name: str) -> Step:
     """Returns a gated linear unit: the first half of the channels times the sigmoid of the second."""
     sigmoid = ACTIVATIONS["sigmoid"]
 
     def gated(function: Function, first: slice, second: slice) -> Function:
         return lambda x: x[:, first] * function(x[:, second])
-
-    def halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        one, other = np.split(x, 2, axis=1)
-        return one, other
 
     def of_halves(function: Function) -> Function:
         return lambda x: halves(x)[0] * function(halves(x)[1])

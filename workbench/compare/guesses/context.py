@@ -156,8 +156,8 @@ def _exchanged(right: Attention) -> Tried:
         yield "its keys and values are exchanged", replace(right, k=right.v, v=right.k)
         return
     for order in list(permutations(parts))[1:]:
-        moved = [(ours, theirs) for ours, theirs in zip(parts, order) if ours != theirs]
-        words = "its " + enumerated([f"{ours} are the reference's {theirs}" for ours, theirs in moved])
+        moved = [(name, other) for name, other in zip(parts, order) if name != other]
+        words = "its " + enumerated([f"{name} are the reference's {other}" for name, other in moved])
         if len(moved) == 2:
             words = f"its {moved[0][0]} and {moved[1][0]} are exchanged"
         q, k, v = (parts[name] for name in order)

@@ -13,7 +13,17 @@ import numpy as np
 
 from workbench.compare.guesses import chains
 from workbench.compare.guesses.attended import Attention, Mask, all_keys, earlier_keys
-from workbench.compare.guesses.chains import Step, Wrong, activation, chain, convolution, linear, norm, with_residual
+from workbench.compare.guesses.chains import (
+    Step,
+    Wrong,
+    activation,
+    chain,
+    convolution,
+    halves,
+    linear,
+    norm,
+    with_residual,
+)
 from workbench.compare.guesses.guess import Linear
 from workbench.compare.guesses.relative import distances_of
 
@@ -176,23 +186,40 @@ def conformer_end(layers: Layers, epsilon: float, _: Stages, layer: str) -> Step
 
 
 def _half_step(layers: Layers, part: str, name: str, epsilon: float) -> Step:
-    return chain(
-        name,
-        norm(f"the norm in front of {name}", layers[f"{part}.norm"], epsilon),
-        linear(f"the first projection of {name}", layers[f"{part}.up"]),
-        activation(f"the activation of {name}", "SiLU"),
-        linear(f"the second projection of {name}", layers[f"{part}.down"]),
-    )
+    """Returns a feed-forward part of a Conformer."""
+    return _feed_forward(name, layers[f"{part}.norm"], layers[f"{part}.up"], layers[f"{part}.down"], epsilon, "SiLU")
 
 
 def _mlp(layers: Layers, epsilon: float, layer: str, others: Sequence[tuple[str, Linear]] = ()) -> Step:
     """Returns the feed-forward part of SAN-M and of an adaptor's block."""
+    first_norm, up, down = (layers[f"{layer}.{each}"] for each in ("norm2", "mlp.up", "mlp.down"))
+    return _feed_forward("the feed-forward part", first_norm, up, down, epsilon, "ReLU", others)
+
+
+def _feed_forward(
+    name: str,
+    first_norm: Linear,
+    up: Linear,
+    down: Linear,
+    epsilon: float,
+    kind: str,
+    others: Sequence[tuple[str, Linear]] = (),
+    hidden_norm: Linear | None = None,
+) -> Step:
+    """Returns a feed-forward part without its residual.
+
+    Args:
+        kind: of its activation, a key of `ACTIVATIONS`.
+        others: norms that a port may take for the first one.
+        hidden_norm: of a norm over the hidden units, if there is one.
+    """
     return chain(
-        "the feed-forward part",
-        norm("the norm in front of the feed-forward part", layers[f"{layer}.norm2"], epsilon, others),
-        linear("the first projection of the feed-forward part", layers[f"{layer}.mlp.up"]),
-        activation("the activation of the feed-forward part", "ReLU"),
-        linear("the second projection of the feed-forward part", layers[f"{layer}.mlp.down"]),
+        name,
+        norm(f"the norm in front of {name}", first_norm, epsilon, others),
+        linear(f"the first projection of {name}", up),
+        activation(f"the activation of {name}", kind),
+        *([norm("the norm over the hidden units", hidden_norm, epsilon)] if hidden_norm else []),
+        linear(f"the second projection of {name}", down),
     )
 
 
@@ -252,22 +279,18 @@ def _attention(
 
     def of(
         layout: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-        kept: np.ndarray | None = memory,
+        source: np.ndarray | None = memory,
         scale: float = 1.0,
         mask: Mask = all_keys,
         count: int = heads,
     ) -> chains.Function:
         def computed(x: np.ndarray) -> np.ndarray:
-            keys, values = layout(both(x if kept is None else kept))
+            keys, values = layout(both(x if source is None else source))
             q, k, v = (each.reshape(len(each), count, -1) for each in (linear("", query)(x), keys, values))
             attention = Attention(q, k, v, scale * q.shape[2] ** -0.5, mask)
             return linear("", output)(attention.context(np.arange(len(x))))
 
         return computed
-
-    def halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        one, other = np.split(x, 2, axis=1)
-        return one, other
 
     def by_head(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         split = x.reshape(len(x), heads, 2, -1)
@@ -294,8 +317,8 @@ def _attention(
                 if each != heads
             ),
             *(
-                Wrong(f"{name} reads {other}, where the reference's reads {ENCODED}", of(halves, kept))
-                for other, kept in others
+                Wrong(f"{name} reads {other}, where the reference's reads {ENCODED}", of(halves, source))
+                for other, source in others
             ),
         ],
     )
@@ -315,13 +338,14 @@ def decoder_layer(
     kernel = np.asarray(layers[f"{layer}.fsmn"].weight, np.float64)
     if is_causal:
         kernel = np.pad(kernel, ((0, 0), (0, kernel.shape[1] - 1)))
-    feed_forward = chain(
+    feed_forward = _feed_forward(
         "the feed-forward part",
-        norm("the norm in front of the feed-forward part", norms[0], epsilon),
-        linear("the first projection of the feed-forward part", layers[f"{layer}.mlp.up"]),
-        activation("the activation of the feed-forward part", "ReLU"),
-        norm("the norm over the hidden units", layers[f"{layer}.mlp.hidden_norm"], epsilon)._replace(may_swap=False),
-        linear("the second projection of the feed-forward part", layers[f"{layer}.mlp.down"]),
+        norms[0],
+        layers[f"{layer}.mlp.up"],
+        layers[f"{layer}.mlp.down"],
+        epsilon,
+        "ReLU",
+        hidden_norm=layers[f"{layer}.mlp.hidden_norm"],
     )
     memory = chain(
         "the memory",
@@ -340,7 +364,7 @@ def decoder_layer(
             lambda x: with_residual(memory)(feed_forward(x)),
         ),
     ]
-    memories = [(name, kept) for name in others if (kept := stages(name)) is not None]
+    memories = [(name, rows) for name in others if (rows := stages(name)) is not None]
     attention = _attention("cross attention", layers, f"{layer}.cross_attention", heads, stages(ENCODED), memories)
     return chain(
         "the layer",

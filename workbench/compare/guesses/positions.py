@@ -17,14 +17,10 @@ from itertools import product
 import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Rows, Scene, in_order, is_close, named, table
+from workbench.compare.guesses.sinusoids import LAYOUTS, laid_out, rates
 from workbench.compare.guesses.stages import addend_words, of_this_width
 from workbench.core.phrases import enumerated
 
-_LAYOUTS = {
-    "halves": "sines in the first half and cosines in the second",
-    "cosines first": "cosines in the first half and sines in the second",
-    "interleaved": "sines and cosines in turn",
-}
 _FIRSTS = (1, 0, 2, -1)
 _STEPS = (2.0, 0.5, 3.0, 4.0, 0.25)  # from row to row, as when frames of another rate are counted
 _MAX_BEFORE = 8  # rows in front that may be counted apart, as the queries of SenseVoice
@@ -50,16 +46,12 @@ class _Positions:
     last: int | None = None  # the last row, if they are counted from there back
 
     def __call__(self, rows: Rows, width: int) -> np.ndarray:
-        half_width = width // 2
-        rates = self.base ** (-np.arange(half_width) / max(half_width - self.steps_less, 1))
         counted = rows if self.last is None else self.last - rows
         counted = np.where(counted >= self.restart, counted - self.restart, counted) if self.restart else counted
-        angles = (counted[:, None] + self.first) * self.step * rates
+        angles = (counted[:, None] + self.first) * self.step * rates(width, self.base, self.steps_less)
         is_blank = rows[:, None] < self.blank
-        parts = np.where(is_blank, 0.0, np.sin(angles)), np.where(is_blank, 0.0, np.cos(angles))
-        if self.layout == "interleaved":
-            return np.stack(parts, axis=-1).reshape(len(rows), width)
-        return np.concatenate(parts[::-1] if self.layout == "cosines first" else parts, axis=1)
+        sines, cosines = (np.where(is_blank, 0.0, function(angles)) for function in (np.sin, np.cos))
+        return laid_out(sines, cosines, self.layout)
 
 
 def positions(scene: Scene) -> Iterator[Guess]:
@@ -88,7 +80,7 @@ def _other_positions(
         return
     part = None if earlier_stage is None else table(earlier_stage[rows - first_row])
     for reference in (
-        _Positions(first, layout, less) for first in _FIRSTS[:2] for layout in _LAYOUTS for less in (1, 0)
+        _Positions(first, layout, less) for first in _FIRSTS[:2] for layout in LAYOUTS for less in (1, 0)
     ):
         reference_values = reference(rows, width)
         scaled = _scaled(reference, reference_values, difference) if part is None else ()
@@ -136,7 +128,7 @@ def rows_under_positions(scene: Scene) -> Iterator[Guess]:
     differing = np.flatnonzero(np.linalg.norm(c - r, axis=1) > limit)
     queries = _queries(scene, differing)
     for reference in (
-        _Positions(first, layout, less) for first in _FIRSTS[:2] for layout in _LAYOUTS for less in (1, 0)
+        _Positions(first, layout, less) for first in _FIRSTS[:2] for layout in LAYOUTS for less in (1, 0)
     ):
         added = reference(np.arange(count), width)
         x, y = r - added, c - added
@@ -178,8 +170,8 @@ def _other_queries(
             return
         numbers.append(distances.argmin(axis=1))
     rows = "row 0 is query" if count == 1 else f"rows 0 to {count - 1} are queries"
-    theirs, ours = map(in_order, numbers)
-    words = f"its {rows} {ours}, where the reference has {theirs} (rows of embed.weight, counted from 0)"
+    in_reference, in_candidate = map(in_order, numbers)
+    words = f"its {rows} {in_candidate}, where the reference has {in_reference} (rows of embed.weight, counted from 0)"
     yield words, np.concatenate([scaled[numbers[1]], x[count:]])
 
 
@@ -260,7 +252,7 @@ def _alternatives(reference: _Positions, count: int) -> Iterator[tuple[str, _Pos
     for base in _BASES:
         sentence = f"its positions have the base {base:.0f}, where the reference has {reference.base:.0f}"
         yield sentence, replace(reference, base=base), 1.0
-    for first, layout, less in product(_FIRSTS, _LAYOUTS, (1, 0)):
+    for first, layout, less in product(_FIRSTS, LAYOUTS, (1, 0)):
         other = replace(reference, first=first, layout=layout, steps_less=less)
         if other != reference:
             yield _difference(reference, other), other, 1.0
@@ -289,7 +281,7 @@ def _difference(reference: _Positions, other: _Positions) -> str:
 def _choices(positions: _Positions) -> tuple[str, ...]:
     steps = "half the width less one" if positions.steps_less else "half the width"
     return (
-        f"have {_LAYOUTS[positions.layout]}",
+        f"have {LAYOUTS[positions.layout]}",
         f"are counted from {positions.first}",
         f"have rates in as many steps as {steps}",
     )

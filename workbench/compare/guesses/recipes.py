@@ -61,7 +61,8 @@ def recipes(stage: str, before: Sequence[str], shape_of: Callable[[str], tuple[i
         before: the stages before it, the nearest one first.
         shape_of: returns the shape of a stage of the reference.
     """
-    rows, names = shape_of(stage)[0], tuple[str, ...]()
+    rows = shape_of(stage)[0]
+    names: tuple[str, ...]
     layer, part = layer_and_part(stage) or (stage, "")
     entering = next((each for each in before if not each.startswith(f"{layer}.")), "")
     if stage == "encoder.input":

@@ -45,8 +45,8 @@ def recomputed(scene: Scene) -> Iterator[Guess]:
         layers = known[recipe.layers]
         if len(layers) < len(recipe.layers):
             continue
+        of_reference = _Computed(scene, recipe, side=0)
         for epsilon in EPSILONS:
-            of_reference = _Computed(scene, recipe, side=0)
             if of_reference.fits(recipe.steps(layers, epsilon, of_reference.stage).right):
                 yield from _with_one_change(scene, recipe, layers, epsilon)
                 return

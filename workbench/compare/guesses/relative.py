@@ -12,7 +12,6 @@ from workbench.compare.guesses.guess import Linear
 
 _BASES = (1000.0, 100.0, 100000.0, 1000000.0)
 
-
 POSITIONS = ("attention.positions", "attention.content_bias", "attention.position_bias")
 """The names of the parameters of a layer's relative positions."""
 
@@ -58,7 +57,7 @@ def _other_distances(right: Distances, count: int) -> Iterator[tuple[str, Distan
         yield words, replace(right, between=between)
     yield (
         "its sinusoids have all sines before all cosines, where the reference has them in turn",
-        replace(right, has_halves=not right.has_halves),
+        replace(right, layout="halves"),
     )
     for base in _BASES:
         yield (

@@ -55,7 +55,9 @@ def open_pt(archive: Archive) -> Content:
         if not isinstance(value, DescribedTensor):
             ignored.append(shown(name))
         elif name in tensors:
-            raise BadInput(f"{where} has two tensors that are called {shown(name)}: one by a text, one by a number")
+            raise BadInput(
+                f"{where} has two tensors that are called {shown(name)}: one key is a text, the other a number"
+            )
         else:
             tensors[name] = _tensor(archive, root, value, _ORDERS[order], f"{shown(name)} in {where}")
     notes = (

@@ -91,7 +91,7 @@ class Page(gr.Blocks):
             if not all(map(os.path.exists, _paths_of(inputs))):
                 raise _not_uploaded(block_fn)
             refuse_wrong_types(inputs, block_fn)
-            return list(await super().preprocess_data(block_fn, inputs, state, explicit_call))
+            return plain_strings(list(await super().preprocess_data(block_fn, inputs, state, explicit_call)))
         except BadInput as error:
             raise page_error(error) from None
         except InvalidPathError:
@@ -150,6 +150,16 @@ def _from_visitor(inputs: Sequence[Any], function: BlockFunction) -> list[Any]:
     """Returns the values without results as HTML: the page sends back what this server made, to keep it with a run."""
     pairs = zip(inputs, function.inputs, strict=False)
     return ["" if isinstance(place, gr.HTML) and isinstance(value, str) else value for value, place in pairs]
+
+
+def plain_strings(values: Any) -> Any:
+    """Returns the values with a plain `str` for each text, in lists too.
+
+    Gradio's file component gives a subclass of `str`. Another process that receives one imports all of Gradio.
+    """
+    if isinstance(values, str):
+        return str(values)
+    return [plain_strings(each) for each in values] if isinstance(values, list) else values
 
 
 def refuse_addresses(arguments: Any) -> None:

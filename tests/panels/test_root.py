@@ -51,6 +51,17 @@ def test_upload_that_was_removed_is_not_searched_for(page: Page, tmp_path: Path)
         result_of(page.preprocess_data(page.fns[1], [missing], None))
 
 
+def test_uploads_reach_functions_as_plain_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    with Page() as page:
+        gr.Button().click(lambda *_: None, [gr.File(), gr.File(file_count="multiple")])
+    file = tmp_path / "new.wav"
+    file.write_bytes(b"RIFF")
+    value = {"path": str(file), "orig_name": file.name, "meta": {"_type": "gradio.FileData"}}
+    one, several = result_of(page.preprocess_data(page.fns[0], [value, [value]], None))
+    assert [type(one), *map(type, several)] == [str, str], "no other process must import Gradio to read a path"
+
+
 def test_results_that_are_sent_as_html_are_remembered(page: Page) -> None:
     result_of(page.postprocess_data(page.fns[0], [LARGE, "short"], None))
     assert LARGE in page.sent and "short" not in page.sent and f"{LARGE}!" not in page.sent

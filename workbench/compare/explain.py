@@ -44,6 +44,7 @@ from workbench.compare.guesses.linear import linear
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
 from workbench.compare.guesses.other_sound import FRONT_END, of_another_recording
+from workbench.compare.guesses.parameters import read_once
 from workbench.compare.guesses.positions import positions, rows_under_positions
 from workbench.compare.guesses.products import products
 from workbench.compare.guesses.recomputed import recomputed
@@ -223,6 +224,7 @@ def _hinted(
         return each
     names = [entry.stage for entry in comparison.stages if (entry.numbers and entry.kind in _NUMBERS) or entry is each]
     index = names.index(each.stage)
+    before = tuple(names[:index][::-1])
     scene = Scene(
         stage=each.stage,
         reference=reference[each.stage],
@@ -230,12 +232,12 @@ def _hinted(
         allowed=allowed,
         reference_stages=reference,
         candidate_stages=candidate,
-        before=tuple(names[:index][::-1]),
+        before=before,
         after=tuple(names[index + 1 :]),
         lacking=tuple(entry for entry in comparison.only_reference if kind_of(entry, reference[entry]) in _NUMBERS),
         roundoff=comparison.tolerances.preset.roundoff,
         inputs_of=comparison.inputs,
-        layers=layers,
+        layers=read_once(layers, each.stage, before, lambda name: reference[name].shape) if layers else None,
         samples=samples,
         recorded=recorded() if recorded and samples is not None else None,
     )

@@ -25,6 +25,7 @@ from workbench.compare.presets import PRESETS, Tolerances
 from workbench.conversion.linear_layers import linear_layers
 from workbench.runtimes.pytorch.networks import cif, conformer, nano_encoder, sanm, sanm_decoder
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
+from workbench.trace.inside import is_inside
 from workbench.trace.trace import Trace
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -303,6 +304,25 @@ def test_unknown_change_has_no_hint(demos: Callable[[str], Demo], family: str, s
     right = demo.reference[stage]
     wrong = right * (1 + 0.01 * draw.standard_normal(right.shape)).astype(np.float32)
     assert demo.judged(Trace({**demo.reference, stage: wrong}, demo.reference.meta)) == (stage, None)
+
+
+def test_checkpoint_is_read_once_for_a_stage_that_nothing_explains(demos: Callable[[str], Demo]) -> None:
+    """Each read takes a process; here three kinds of guesses need parameters."""
+    demo, stage, draw = demos("fireredasr"), "encoder.layers.0.attention", np.random.default_rng(4)
+    right = demo.reference[stage]
+    wrong = right * (1 + 0.01 * draw.standard_normal(right.shape)).astype(np.float32)
+    coarse = {each: array for each, array in demo.reference.items() if not is_inside(each)}
+    candidate = Trace({**coarse, stage: wrong}, demo.reference.meta)
+    reads = []
+
+    def layers(stages: Sequence[str]) -> Mapping[str, Linear]:
+        reads.append(stages)
+        return demo.layers(stages)
+
+    comparison = with_hints(compare(demo.reference, candidate), None, demo.reference, candidate, layers=layers)
+    assert comparison[stage].explanation is None
+    [names] = reads
+    assert {f"{stage}.output", f"{stage}.positions", "encoder.layers.0.ffn1.up"} <= set(names)
 
 
 def test_subsampling_of_few_frames_is_recomputed_in_whole(

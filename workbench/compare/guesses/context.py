@@ -29,6 +29,7 @@ from workbench.compare.guesses.rotations import BASES, LAYOUT_WORDS, LAYOUTS, SH
 from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
 from workbench.core.phrases import enumerated
 from workbench.trace.inside import layer_and_part
+from workbench.trace.step_names import step_and_stage
 
 _MAX_WEIGHTS = 1 << 24  # of a layer, for which the attention is computed again
 _FEW_ROWS, _FEW_HEADS = 12, 2  # on which each guess is tried first
@@ -54,7 +55,8 @@ def projected(scene: Scene) -> Iterator[Guess]:
     name = f"{scene.stage.removesuffix('output')}context"
     if scene.layers is None or scene.part != "output" or name in scene.before or name not in scene.reference_stages:
         return
-    if (layer := scene.layers([scene.stage]).get(scene.stage)) is None:
+    stage = step_and_stage(scene.stage)[1]
+    if (layer := scene.layers([stage]).get(stage)) is None:
         return
     right = table(scene.reference_stages[name][scene.sample])
     if right.shape[1] == layer.weight.shape[1] and is_close(layer(right), scene.pair[0], scene.allowed):

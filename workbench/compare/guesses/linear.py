@@ -8,9 +8,9 @@ import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Linear, Scene, in_order, is_close, table
 from workbench.compare.guesses.orders import MATCHED_VALUES, MAX_MATCHED, changed_columns, matched, order_in
+from workbench.compare.guesses.parameters import neighbours
 from workbench.compare.guesses.products import PRODUCTS, input_of
 from workbench.compare.guesses.rounding import rounded_to_bfloat16, rounded_to_float16
-from workbench.trace.inside import layer_and_part
 from workbench.trace.step_names import step_and_stage
 
 _NEAREST = 24  # earlier stages that the layer may have taken as its input
@@ -28,8 +28,8 @@ def linear(scene: Scene) -> Iterator[Guess]:
     if (entering := input_of(scene)) is None:
         return
     name, reference_input, x = entering
-    neighbours = _neighbours(stage)
-    layers = scene.layers([stage, *neighbours])
+    others = neighbours(stage)
+    layers = scene.layers([stage, *others])
     shape = scene.reference[0].size, x.shape[1]
     if stage not in layers or layers[stage].weight.shape != shape:
         return
@@ -53,7 +53,7 @@ def linear(scene: Scene) -> Iterator[Guess]:
         yield guess("its bias is left out", bias=0 * bias)
         yield guess("its bias is added twice", bias=2 * bias)
         yield guess("its bias is subtracted", bias=-bias)
-    for each in neighbours:
+    for each in others:
         if each in layers and layers[each].weight.shape == shape:
             other = np.asarray(layers[each].weight, np.float64)
             yield guess(f"its weight is that of {each}", other)
@@ -73,14 +73,6 @@ def linear(scene: Scene) -> Iterator[Guess]:
 
 def _bias(layer: Linear) -> np.ndarray:
     return np.zeros(len(layer.weight)) if layer.bias is None else np.asarray(layer.bias, np.float64)
-
-
-def _neighbours(stage: str) -> list[str]:
-    """Returns the stages of the same part in the layers before and after."""
-    if (found := layer_and_part(stage)) is None:
-        return []
-    stack, _, number = found[0].rpartition(".")
-    return [f"{stack}.{int(number) + step}.{found[1]}" for step in (-1, 1) if int(number) + step >= 0]
 
 
 def _roundings(weight: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:

@@ -17,6 +17,7 @@ from itertools import product
 import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Rows, Scene, in_order, is_close, named, table
+from workbench.compare.guesses.parameters import QUERIES
 from workbench.compare.guesses.sinusoids import LAYOUTS, laid_out, rates
 from workbench.compare.guesses.stages import addend_words, of_this_width
 from workbench.core.phrases import enumerated
@@ -25,7 +26,6 @@ _FIRSTS = (1, 0, 2, -1)
 _STEPS = (2.0, 0.5, 3.0, 4.0, 0.25)  # from row to row, as when frames of another rate are counted
 _MAX_BEFORE = 8  # rows in front that may be counted apart, as the queries of SenseVoice
 _BASES = (100.0, 1000.0, 20000.0, 50000.0, 100000.0, 500000.0, 1000000.0)
-_QUERIES = "encoder.queries"  # the name of the checkpoint's table of queries
 _MAX_VALUES = 1 << 24
 _CLOSE = 1e-4  # relative difference of a factor from a known one
 _TINY = 1e-30  # a sum of squares that is no less
@@ -150,7 +150,7 @@ def _queries(scene: Scene, differing: np.ndarray) -> np.ndarray | None:
     """Returns the checkpoint's table of queries, if only a few first rows differ; None if there is none."""
     if scene.layers is None or not len(differing) or differing[-1] >= _MAX_BEFORE:
         return None
-    queries = scene.layers([_QUERIES]).get(_QUERIES)
+    queries = scene.layers([QUERIES]).get(QUERIES)
     is_of_width = queries is not None and queries.weight.shape[1] == scene.reference.shape[1]
     return np.asarray(queries.weight, np.float64) if queries and is_of_width else None
 

@@ -28,7 +28,6 @@ def recomputed(scene: Scene) -> Iterator[Guess]:
     step, stage = step_and_stage(scene.stage)
     if scene.layers is None or step is not None or not 0 < scene.reference.size <= _MAX_VALUES:
         return
-    known: dict[tuple[str, ...], Mapping[str, Linear]] = {}  # reading a checkpoint takes a process
 
     def shape_of(name: str) -> tuple[int, ...]:
         return (scene.reference if name == stage else scene.reference_stages[name]).shape
@@ -40,9 +39,7 @@ def recomputed(scene: Scene) -> Iterator[Guess]:
         sizes = [scene.reference_stages[each].size for each in (recipe.begins_with, *recipe.reads)]
         if max(sizes) > (_MAX_WHOLE if recipe.context == ALL else _MAX_VALUES):
             continue
-        if recipe.layers not in known:
-            known[recipe.layers] = scene.layers(recipe.layers)
-        layers = known[recipe.layers]
+        layers = scene.layers(recipe.layers)
         if len(layers) < len(recipe.layers):
             continue
         of_reference = _Computed(scene, recipe, side=0)

@@ -161,6 +161,19 @@ def test_nearest_tokens_of_prompt_embeddings_are_the_prompt_tokens(scene_of: Sce
     np.testing.assert_allclose(table.values[0], 1, atol=1e-5)
 
 
+def test_attention_names_each_token_of_a_prompt_around_the_sound(scene_of: SceneOf) -> None:
+    """The placeholder of the sound has an id outside the vocabulary."""
+    scene = scene_of("demo/funasr-nano")
+    ticks = picture_of(scene, "attention", ViewOptions(stack="llm"))["attention"].x.ticks
+    prompt = scene.stage("prompt.tokens").tolist()
+    [place] = [place for place, number in enumerate(prompt) if number < 0]
+    before, after = scene.texts(prompt[:place]), scene.texts(prompt[place + 1 :])
+    answer = scene.texts(scene.stage("tokens")[:-1])
+    sound = len(ticks) - len(before) - len(after) - len(answer)
+    assert ticks == (*before, *["♪"] * sound, *after, *answer) and sound > 1
+    assert "<|im_start|>" in before and "<|im_end|>" in after
+
+
 @pytest.mark.parametrize(
     ("model", "view", "options", "said"),
     [

@@ -211,6 +211,12 @@ def test_missing_codec_or_audio_encoder_is_reported() -> None:
         fake_conversation(hears=False).converse([SOUND])
 
 
+def test_texts_of_ids_outside_the_vocabulary_are_refused() -> None:
+    for invalid in (-1, LAYOUT.vocabulary):
+        with pytest.raises(BadInput, match=f"has no token {invalid}; expected ids from 0 to {LAYOUT.vocabulary - 1}"):
+            fake_conversation().token_texts([invalid])
+
+
 def test_max_audio_rows_below_the_checkpoint_minimum_is_respected() -> None:
     answer = fake_conversation().converse(ASK, modalities="audio", max_audio_rows=7)
     assert answer.streams is not None and len(answer.streams) == 7 and answer.finish == "length"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ class FakeEar:
     options_class = ListeningOptions
     placeholder = SPEECH
     asks: tuple[int, ...] = (5, 6)
+    language = SimpleNamespace(vocabulary=10)
 
     def __init__(self, arrays: Arrays = torch.from_numpy):
         self.arrays = arrays
@@ -126,6 +128,14 @@ def test_text_grows_with_each_token_until_every_chunk_ends() -> None:
     assert [part.ids for part in recognitions] == [(0, 2, 3, STOP), (1, STOP)]
     assert [[token.text for token in part.tokens] for part in recognitions] == [["a", "c", "d"], ["b"]]
     assert all(part.notes == () for part in recognitions)
+
+
+def test_pieces_of_ids_outside_the_vocabulary_are_refused() -> None:
+    pipeline, _ = recogniser()
+    assert pipeline.pieces([0, 9]) == ("a", "j")
+    for invalid in (SPEECH, 10):
+        with pytest.raises(BadInput, match=f"^the language model has no token {invalid}; expected ids from 0 to 9"):
+            pipeline.pieces([3, invalid])
 
 
 @pytest.mark.parametrize(("arrays", "kind"), [(torch.from_numpy, Tensor), (np.asarray, np.ndarray)])

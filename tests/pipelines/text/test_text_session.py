@@ -31,6 +31,7 @@ class ByteWriter:
     dtype = "float32"
     options_class = WritingOptions
     stop_ids = (STOP,)
+    vocabulary = 256
 
     def __init__(self, writes: Sequence[int]):
         self.writes = list(writes)
@@ -190,6 +191,13 @@ def test_compute_time_excludes_the_time_of_the_caller(monkeypatch: pytest.Monkey
         seconds += 1000.0
         events.append(piece)
     assert isinstance(events[-1], Generation) and events[-1].compute_seconds < 1
+
+
+def test_texts_of_ids_outside_the_vocabulary_are_refused() -> None:
+    assert session([])[0].token_texts([0, 255]) == ("<0>", "<255>")
+    for invalid in (-1, 256):
+        with pytest.raises(BadInput, match=f"^fake has no token {invalid}; expected ids from 0 to 255"):
+            session([])[0].token_texts([97, invalid])
 
 
 # Stopping.

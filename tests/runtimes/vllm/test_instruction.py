@@ -8,7 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.decoding.generation import Decoding
 from workbench.families.speech_llm.instruction import Instruction
@@ -27,6 +29,7 @@ class Prompts:
         id_of=lambda token: SOUND_ID, decode=lambda ids: "".join(map(chr, ids)), piece=lambda number: chr(number)
     )
     asks = "own"
+    language = SimpleNamespace(vocabulary=100)
 
     def instructed(self, instruction: Instruction) -> Prompts:
         changed = copy.copy(self)
@@ -67,3 +70,12 @@ def test_instruction_changes_the_prompt_of_its_own_call_only() -> None:
     assert session.converse(messages).text == "shout"
     assert session.converse([{"role": "user", "content": [sound]}]).text == "own"
     assert session.transcribe((np.ones(16000, np.float32), 16000), vad="none").text == "own"
+
+
+def test_texts_of_ids_outside_the_vocabulary_are_refused() -> None:
+    prompts: Any = Prompts()
+    unused: Any = None
+    session = InstructedSession("m", "vllm", EngineRecogniser(prompts, unused, unused, ()))
+    assert session.token_texts([97]) == ("a",)
+    with pytest.raises(BadInput, match="the language model has no token 100; expected ids from 0 to 99"):
+        session.token_texts([100])

@@ -25,6 +25,7 @@ from workbench.pipelines.conversation.speechlm_frontend import tower_times
 from workbench.pipelines.conversation.spoken_messages import read_recording
 from workbench.pipelines.substitution import starts_after_audio
 from workbench.pipelines.text.text_session import IncrementalDetokenizer
+from workbench.pipelines.text.token_table import check_ids
 from workbench.pipelines.tracing import make_trace, output_path, substituted_stages, substitution_meta
 from workbench.session.conversation import (
     Answer,
@@ -255,6 +256,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
 
     def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         """See `NamesTokens.token_texts`; codec tokens are written as `stream:code`."""
+        check_ids(ids, self.network.layout.vocabulary, self.model)
         return tuple(map(self.checkpoint.tokenizer.piece, ids))
 
     def close(self) -> None:

@@ -126,5 +126,7 @@ class NamesPieces(Protocol):
     """A recogniser that shows the text of its tokens."""
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """Returns the text of each token for display, special tokens too."""
+        """Returns the text of each token for display, special tokens too; raises `BadInput` for an id outside the
+        vocabulary.
+        """
         ...

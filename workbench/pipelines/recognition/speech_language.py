@@ -32,7 +32,7 @@ from workbench.pipelines.gradients import (
 from workbench.pipelines.recognition.recogniser import Recognition
 from workbench.pipelines.substitution import starts_after_audio
 from workbench.pipelines.text.language import Language, SearchesBeams
-from workbench.pipelines.text.token_table import Table
+from workbench.pipelines.text.token_table import Table, check_ids
 from workbench.session.values import Token
 from workbench.text.scripts import settled_text
 from workbench.trace.ancestry import Ancestry
@@ -159,7 +159,7 @@ class SpeechLanguagePipeline:
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """See `workbench.pipelines.recognition.recogniser.NamesPieces`."""
-        return tuple(map(self.encoder.tokenizer.piece, ids))
+        return pieces_of(ids, self.encoder)
 
     @property
     def table(self) -> Table:
@@ -335,6 +335,12 @@ def prompt_ids_with(prompt_format: PromptFormat, options: Any, sound_id: int) ->
     ids = prompt_format.prompt_ids(options)
     prompt: list[int] = np.where(ids == prompt_format.placeholder, sound_id, ids).tolist()
     return prompt
+
+
+def pieces_of(ids: Sequence[int], prompt_format: PromptFormat) -> tuple[str, ...]:
+    """Returns the text of each token for display; raises `BadInput` for an id outside the vocabulary."""
+    check_ids(ids, prompt_format.language.vocabulary, "the language model")
+    return tuple(map(prompt_format.tokenizer.piece, ids))
 
 
 def text_of(ids: Sequence[int], prompt_format: PromptFormat) -> str:

@@ -56,6 +56,11 @@ class CausalLm:
         for tokens in self.language.generate(self._merged(prompt), decoding, watch):
             yield int(tokens[0])
 
+    @property
+    def vocabulary(self) -> int:
+        """See `Writer.vocabulary`."""
+        return self.model.language.vocabulary
+
     def text_of(self, ids: Sequence[int]) -> str:
         """See `Writer.text_of`."""
         return self.model.tokenizer.decode(ids)

@@ -23,7 +23,7 @@ from workbench.embeddings.prompt import Injected, TokenPrompt, read_embeddings
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.decoding_steps import RequestedSteps
 from workbench.pipelines.text.text_conversation import text_answer, text_messages
-from workbench.pipelines.text.token_table import Table, neighbours_of, rows_of
+from workbench.pipelines.text.token_table import Table, check_ids, neighbours_of, rows_of
 from workbench.pipelines.tracing import make_trace, output_path, substituted_stages, substitution_meta
 from workbench.session.conversation import ConversationEvent, Messages
 from workbench.session.protocols import (
@@ -66,6 +66,11 @@ class Writer(Protocol):
     @property
     def stop_ids(self) -> Sequence[int]:
         """The tokens that end a text."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of token ids, which are those of the rows of the embedding table."""
         ...
 
     def prompt(self, prompt: Prompt, options: Any, embeddings: Sequence[Embedding] = ()) -> TokenPrompt:
@@ -280,6 +285,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
 
     def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         """See `NamesTokens.token_texts`."""
+        check_ids(ids, self.writer.vocabulary, self.model)
         return tuple(map(self.writer.piece, ids))
 
     def score_texts(self, texts: Sequence[str], *, end: bool = True) -> list[TextScore]:

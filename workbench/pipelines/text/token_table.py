@@ -52,10 +52,15 @@ def neighbours_of(values: np.ndarray, table: Table, piece: Callable[[int], str],
     return Neighbours(ids, cosines, texts, sample)
 
 
+def check_ids(ids: Sequence[int], vocabulary: int, model: str) -> None:
+    """Raises `BadInput` for an id outside a vocabulary of so many ids; the message names the model."""
+    wrong = next((number for number in ids if not 0 <= number < vocabulary), None)
+    if wrong is not None:
+        raise BadInput(f"{model} has no token {wrong}; expected ids from 0 to {vocabulary - 1}")
+
+
 def rows_of(table: Table, ids: Sequence[int], model: str) -> np.ndarray:
     """Returns the rows of some tokens, float32 [tokens, hidden]; raises `BadInput` for an id outside the table."""
-    wrong = next((number for number in ids if not 0 <= number < len(table)), None)
-    if wrong is not None:
-        raise BadInput(f"{model} has no token {wrong}; expected ids from 0 to {len(table) - 1}")
+    check_ids(ids, len(table), model)
     rows = [table[number : number + 1] for number in ids]
     return np.concatenate([np.empty((0, table.shape[1]), dtype=np.float32), *rows]).astype(np.float32)

@@ -62,6 +62,11 @@ class EngineWriter:
         for _, tokens in self.engine.stream([self._request(prompt)], [decoding], watch):
             yield from tokens
 
+    @property
+    def vocabulary(self) -> int:
+        """See `Writer.vocabulary`."""
+        return self.model.language.vocabulary
+
     def text_of(self, ids: Sequence[int]) -> str:
         """See `Writer.text_of`."""
         return self.model.tokenizer.decode(ids)

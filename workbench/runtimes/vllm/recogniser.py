@@ -25,6 +25,7 @@ from workbench.pipelines.recognition.recogniser import Recognition
 from workbench.pipelines.recognition.speech_language import (
     PromptFormat,
     partial_text,
+    pieces_of,
     prompt_ids_with,
     prompt_text,
     recognition_of,
@@ -86,7 +87,7 @@ class EngineRecogniser:
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
         """See `workbench.pipelines.recognition.recogniser.NamesPieces`."""
-        return tuple(map(self.prompt_format.tokenizer.piece, ids))
+        return pieces_of(ids, self.prompt_format)
 
     def instructed(self, instruction: Instruction) -> EngineRecogniser:
         """See `InstructedRecogniser.instructed`."""

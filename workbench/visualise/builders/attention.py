@@ -112,10 +112,10 @@ def _positions(scene: Scene, answer: Answered | None, count: int) -> Side:
     words = ["♪"] * count
     first, end = answer.sound_rows
     if prompt_tokens is not None:
-        texts = scene.texts(prompt_tokens)
-        words[:first] = texts[:first]
-        count_after_sound = answer.prompt - end
-        words[end : answer.prompt] = texts[len(texts) - count_after_sound :] if count_after_sound else ()
+        # The sound's placeholder between them may have no text, or an id outside the vocabulary.
+        after = prompt_tokens[len(prompt_tokens) - (answer.prompt - end) :]
+        texts = scene.texts([*prompt_tokens[:first], *after])
+        words[:first], words[end : answer.prompt] = texts[:first], texts[first:]
     elif first == end:
         words[: answer.prompt] = [""] * answer.prompt
     words[answer.prompt :] = scene.texts(answer.ids[:-1])

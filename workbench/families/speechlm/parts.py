@@ -16,7 +16,9 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.families.language.directory import read_json
 
 SAMPLE_RATE = 16000  # Hz, of what the audio tower hears
-UPSTREAM_WINDOWS = (50, 800)  # n_window and n_window_infer of Qwen3-Omni, whose tower ESPnet trains with
+# n_window and n_window_infer: of Qwen3-Omni, with which ESPnet trained the published weights, and of the copy of these
+# weights in Hugging Face's form, whose config.json says otherwise.
+UPSTREAM_WINDOWS, COPY_WINDOWS = (50, 800), (100, 400)
 MAX_STREAMS = 64
 MAX_IDS = 1 << 24
 
@@ -140,13 +142,15 @@ def read_tower(settings: Mapping[str, Any], mel: Mapping[str, Any], where: str) 
 
 
 def window_notes(tower: Tower) -> tuple[str, ...]:
-    """Returns a note if the tower's windows are not those of Qwen3-Omni, with which ESPnet trains."""
-    windows = int(tower.settings["n_window"]), int(tower.settings["n_window_infer"])
-    if windows == UPSTREAM_WINDOWS:
+    """Returns a note if the tower has `COPY_WINDOWS`, with which the published weights were not trained.
+
+    A checkpoint with other windows was trained with its own.
+    """
+    if (int(tower.settings["n_window"]), int(tower.settings["n_window_infer"])) != COPY_WINDOWS:
         return ()
     return (
-        f"the audio tower runs in windows of {windows[0]} and {windows[1]} frames as the checkpoint says; "
-        f"Qwen3-Omni's are {UPSTREAM_WINDOWS[0]} and {UPSTREAM_WINDOWS[1]}",
+        f"the audio tower runs in windows of {COPY_WINDOWS[0]} and {COPY_WINDOWS[1]} frames, as config.json says; "
+        f"ESPnet trained the published weights with {UPSTREAM_WINDOWS[0]} and {UPSTREAM_WINDOWS[1]}",
     )
 
 

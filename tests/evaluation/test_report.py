@@ -7,6 +7,7 @@ import json
 import math
 import re
 import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -318,7 +319,8 @@ def test_recordings_failed_by_every_model_are_not_bootstrap_blocks() -> None:
     )
     among = overview(columns_of(corpus, results, "basic", "1"))
     assert among.blocks.about == alone.blocks.about
-    assert [pair.sentence for pair in among.pairs] == [pair.sentence for pair in alone.pairs]
+    [among_pair], [alone_pair] = among.pairs, alone.pairs
+    assert replace(among_pair, total=1) == alone_pair and (among_pair.recordings, among_pair.total) == (1, 26)
     nothing = overview(columns_of(corpus, failed, "basic", "1"))
     assert [model.wer.rate for model in nothing.models] == [None, None]
 

@@ -151,9 +151,29 @@ def test_difference_verdicts_match_the_simulated_cases() -> None:
     assert undecided.verdict == "open" and "more recordings are needed" in undecided.sentence
     worse = verdict_of(np.stack([reference, cases["worse"]], axis=1))
     assert worse.sentence.startswith("q8_0 is worse than f32: difference ") and "95 % interval" in worse.sentence
-    not_worse = Difference("f32", "q8_0", 500, 0.001, -0.001, 0.003, alike=False, pairs=1)
+    not_worse = Difference("f32", "q8_0", 500, 500, 0.001, -0.001, 0.003, alike=False, pairs=1)
     assert not_worse.sentence == (
         "q8_0 is not worse than f32: difference 0.1 points, 95 % interval -0.1 to 0.3, all of it below 0.5."
+    )
+
+
+def test_sentences_say_how_many_recordings_are_compared_unless_all_are() -> None:
+    nan = math.nan
+    errors = table([1, 1, 0, nan], [1, 2, nan, 0])
+    [found] = differences(["f32", "q8_0"], errors, 0 * errors + 4, blocks_of([None] * 4), total=9)
+    assert (found.recordings, found.total) == (2, 9)
+    assert found.sentence.startswith(
+        "It is open whether q8_0 is worse than f32: difference 12.5 points on the recordings with a score of both "
+        "(2 of 9), 95 % interval "
+    )
+    [same] = differences(["f32", "q8_0"], table([1, 1], [1, nan]), table([4, 4], [4, nan]), blocks_of([None] * 2))
+    assert same.sentence == "q8_0 makes as many errors as f32 on every recording with a score of both (1 of 2)."
+    [all_same] = differences(["f32", "q8_0"], table([1, 1], [1, 1]), table([4, 4], [4, 4]), blocks_of([None] * 2))
+    assert all_same.sentence == "q8_0 makes as many errors as f32 on every recording."
+    [single] = differences(["f32", "q8_0"], table([1, 1], [2, nan]), table([4, 4], [4, nan]), blocks_of([None] * 2))
+    assert single.sentence == (
+        "It is not known whether q8_0 is worse than f32: difference 25.0 points on the recordings with a score of "
+        "both (1 of 2); an interval needs at least two recordings."
     )
 
 

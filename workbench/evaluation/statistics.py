@@ -60,11 +60,12 @@ class Difference:
 
     base: str
     other: str
-    recordings: int
+    recordings: int  # with a score of both, which are compared
+    total: int  # recordings of the corpus
     difference: float | None  # a fraction; positive if `other` makes more errors
     low: float | None
     high: float | None
-    alike: bool  # both make the same number of errors in every recording
+    alike: bool  # both make the same number of errors in every recording with a score of both
     pairs: int
 
     @property
@@ -89,20 +90,27 @@ class Difference:
         if self.difference is None:
             return f"{other} and {base} have no scored recording in common."
         if self.verdict == "same":
-            return f"{other} makes as many errors as {base} on every recording."
+            return f"{other} makes as many errors as {base} on every recording{self._compared}."
         if self.verdict == "unknown":
             return (
-                f"It is not known whether {other} is worse than {base}: difference {_points(self.difference)} points; "
-                "an interval needs at least two recordings."
+                f"It is not known whether {other} is worse than {base}: {self._points}; an interval needs at least two "
+                "recordings."
             )
-        details = (
-            f"difference {_points(self.difference)} points, {LEVEL * 100:g} % interval {_points(self.low)} to "
-            f"{_points(self.high)}"
-        )
+        details = f"{self._points}, {LEVEL * 100:g} % interval {_points(self.low)} to {_points(self.high)}"
         if self.verdict == "open":
             return f"It is open whether {other} is worse than {base}: {details}; more recordings are needed."
         limit_note = f", all of it below {_points(MARGIN)}" if self.verdict == "not worse" else ""
         return f"{other} is {self.verdict} than {base}: {details}{limit_note}."
+
+    @property
+    def _points(self) -> str:
+        where = f" on the recordings{self._compared}" if self._compared else ""
+        return f"difference {_points(self.difference)} points{where}"
+
+    @property
+    def _compared(self) -> str:
+        """Which recordings are compared, unless all are."""
+        return "" if self.recordings == self.total else f" with a score of both ({self.recordings} of {self.total})"
 
 
 def _points(rate: float | None) -> str:
@@ -300,6 +308,7 @@ def differences(
     units: np.ndarray,
     blocks: Blocks,
     *,
+    total: int | None = None,
     draws: int | None = None,
     seed: int = 0,
 ) -> list[Difference]:
@@ -309,6 +318,7 @@ def differences(
 
     Args:
         names: of the models.
+        total: recordings of the corpus, if `errors` lacks some that have no score at all.
     """
     pairs = list(combinations(range(len(names)), 2))
     if not pairs:
@@ -335,6 +345,7 @@ def differences(
                 names[first],
                 names[second],
                 common,
+                len(errors) if total is None else total,
                 difference,
                 *ends,
                 alike=alike,

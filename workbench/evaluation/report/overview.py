@@ -100,6 +100,7 @@ class Overview:
                     "base": each.base,
                     "other": each.other,
                     "recordings": each.recordings,
+                    "total": each.total,
                     "difference": each.difference,
                     "low": each.low,
                     "high": each.high,
@@ -128,7 +129,9 @@ def overview(columns: Columns, seed: int = 0, breakdowns: bool = True) -> Overvi
         kind: rate_intervals(columns.errors(kind)[scored], columns.units(kind)[scored], blocks, seed=seed)
         for kind in ("primary", "words", "chars")
     }
-    pairs = differences(names, columns.errors()[scored], columns.units()[scored], blocks, seed=seed)
+    pairs = differences(
+        names, columns.errors()[scored], columns.units()[scored], blocks, total=columns.expected, seed=seed
+    )
     return Overview(
         columns.rate,
         tuple(_figures(columns, place, intervals) for place in range(len(columns.models))),

@@ -138,11 +138,11 @@ def check_upload(file: Path) -> None:
 def uploaded_transcripts(files: Sequence[str]) -> dict[str, str]:
     """Returns uploaded files of transcripts by the name of the program, which is that of the file without its ending.
 
-    Raises `BadInput` for a file that cannot be read, and for two of one name.
+    Raises `BadInput` for a file that is too large, and for two of one name. The run reads the files, before it computes.
     """
     found: dict[str, str] = {}
     for file in map(Path, files):
-        check_transcripts(file)
+        _check_size(file)
         if file.stem in found:
             raise BadInput(f"two files of transcripts are called {file.stem}; expected different names of programs")
         found[file.stem] = str(file)
@@ -151,11 +151,15 @@ def uploaded_transcripts(files: Sequence[str]) -> dict[str, str]:
 
 def check_transcripts(file: Path) -> None:
     """Raises `BadInput` for a file of transcripts that cannot be read, or is too large for the server's memory."""
+    _check_size(file)
+    read_transcripts(file)
+
+
+def _check_size(file: Path) -> None:
     if file.stat().st_size > MAX_TRANSCRIPTS:
         raise BadInput(
             f"{file.name} has more than {MAX_TRANSCRIPTS >> 20} MB; the command `workbench evaluate` takes it"
         )
-    read_transcripts(file)
 
 
 def _as_uploaded(error: BadInput, folder: Path) -> BadInput:

@@ -33,6 +33,7 @@ from workbench.evaluation.manifests import read_manifest
 from workbench.evaluation.rows import Utterance
 from workbench.evaluation.runner import run as evaluate
 from workbench.evaluation.store import read
+from workbench.evaluation.transcripts import files as transcript_reading
 from workbench.serving.admission.guard import Guard
 from workbench.serving.admission.limits import PUBLIC
 
@@ -304,15 +305,39 @@ def test_unusable_transcripts_are_refused_without_a_folder_of_the_server(
     ):
         (tmp_path / name).write_text(content)
     for files, sentence in (
-        (["a.trn"], "a.trn, line 1 has no id in parentheses"),
         (["b.trn"], "b.trn has more than 0 MB; the command `workbench evaluate` takes it"),
         (["c.trn", "c.txt"], "two files of transcripts are called c"),
     ):
         with pytest.raises(BadInput) as caught:
             actions.job([], "", [], "basic", "", [str(tmp_path / name) for name in files])
         assert str(caught.value).startswith(sentence), "it names no folder"
+    for name, sentence in (
+        ("a.trn", "a.trn, line 1 has no id in parentheses"),
+        ("c.trn", "no transcript of c.trn belongs to a recording of the corpus"),
+    ):
+        with patch("panels.evaluate.events.upload_folder", lambda: tmp_path):
+            job = actions.job([], "", [], "basic", "", [str(tmp_path / name)])
+        with pytest.raises(BadInput) as caught:
+            list(run(FakeRegistry(), job, Event(), evaluate, Guard()))  # type: ignore[arg-type]
+        assert str(caught.value).startswith(sentence)
+        assert not job.folder.exists()
+
+
+def test_run_reads_a_file_of_transcripts_once(
+    pool: SessionPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "espnet.trn").write_text("three eleven one (three_seven_one)\n")
+    names: list[str] = []
+
+    def noted(path: Path, text: str) -> Any:
+        names.append(path.name)
+        return reader(path, text)
+
+    reader = transcript_reading._reader
+    monkeypatch.setattr(transcript_reading, "_reader", noted)
+    actions = EvaluateActions(pool)
     with patch("panels.evaluate.events.upload_folder", lambda: tmp_path):
-        job = actions.job([], "", [], "basic", "", [str(tmp_path / "c.trn")])
-    with pytest.raises(BadInput) as caught:
-        list(run(FakeRegistry(), job, Event(), evaluate, Guard()))  # type: ignore[arg-type]
-    assert str(caught.value).startswith("no transcript of c.trn belongs to a recording of the corpus")
+        job = actions.job([], "", [], "basic", "1", [str(tmp_path / "espnet.trn")])
+    *_, last = run(FakeRegistry(), job, Event(), evaluate, Guard())  # type: ignore[arg-type]
+    assert last.results is not None and names == ["espnet.trn"]
+    last.results.close()

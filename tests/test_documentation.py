@@ -155,3 +155,15 @@ def test_docstrings_describe_arguments_that_exist(folder: str) -> None:
         if name not in parameter_names(node)
     ]
     assert not wrong, f"docstrings describe arguments that do not exist: {', '.join(wrong)}"
+
+
+def test_documents_and_reports_ask_for_the_same_browser() -> None:
+    places = ("docs/page.md", "workbench/evaluation/report/sections.py", "assets/evaluation/report.js")
+    texts = {place: (ROOT / place).read_text(encoding="utf-8") for place in places}
+    asked = {place: re.findall(r"browser of (.{0,9} 20\d\d|20\d\d) or later", text) for place, text in texts.items()}
+    assert all(asked.values()) and len({date for dates in asked.values() for date in dates}) == 1, asked
+    features = re.findall(r"^\| `([\w:-]+)(?:\(\))?` \| \d", texts["docs/page.md"], flags=re.MULTILINE)
+    sources = "".join(
+        path.read_text("utf-8") for suffix in ("css", "js") for path in (ROOT / "assets").rglob(f"*.{suffix}")
+    )
+    assert len(features) == 5 and not [name for name in features if name not in sources]

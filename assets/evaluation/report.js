@@ -71,7 +71,7 @@ const whenIdle = window.requestIdleCallback || ((callback) => setTimeout(callbac
 
 const showError = (error) => {
   const message = document.getElementById('rows-wait') || document.querySelector('.count');
-  message.textContent = `The table cannot be shown: ${error.message}. It needs a browser of 2023 or later.`;
+  message.textContent = `The table cannot be shown: ${error.message}. It needs a browser of June 2024 or later.`;
 };
 
 // Returns `data`: the columns of all rows. `data.read(row)` reads the block of texts that contains a row, and

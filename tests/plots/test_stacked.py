@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import warnings
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from workbench.plots.layers import Axis, Layer, Scale, diverging_scale, scale_of
@@ -21,7 +23,8 @@ def saved(figure: Figure, kind: str = "svg") -> bytes:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         content = io.BytesIO()
-        figure.savefig(content, format=kind)
+        with rc_context({"svg.fonttype": "none"}):
+            figure.savefig(content, format=kind)
     return content.getvalue()
 
 
@@ -50,6 +53,19 @@ def test_every_layer_kind_is_drawn_alone_as_overlay_and_with_nan_values(layer: L
         assert saved(
             layers_figure([Layer(layer.name, layer.kind, "nothing", wrong, layer.x, layer.y, layer.labels)], 1.0)
         )
+
+
+@pytest.mark.parametrize(
+    "name", ["energy $\\frac{a}$", "a $b$ c_{", "注意力", "🙂\n\t", "\x00\u202e<b>&", "\ud800", " "]
+)
+def test_names_of_axes_and_scales_are_drawn_as_they_stand(name: str) -> None:
+    axis, scale = Axis(name, "seconds", 0.0, 0.1), Scale(name, 0, 1)
+    one = Layer("a", "image", name, np.eye(3), axis, Axis(name), scale=scale)
+    several = Layer("b", "image", name, np.zeros((5, 3, 3)), axis, Axis(name), (name,), scale)
+    content = saved(layers_figure([one, several], title=name))
+    shown = " ".join(ElementTree.fromstring(content).itertext())
+    assert name != "energy $\\frac{a}$" or shown.count(name) >= 6
+    assert saved(layers_figure([one, several]), "png")
 
 
 def test_panels_group_a_base_layer_with_its_overlays() -> None:

@@ -95,9 +95,8 @@ def layers_figure(
             words,
             color=style.INK,
             fontsize=style.TEXT_POINTS + 1,
-            fontfamily=list(style.families(words)),
             va="center",
-            parse_math=False,
+            **style.font_of(words),
         )
     end = seconds or max((_end(layer) for layer in layers if layer.x.unit == "seconds"), default=1.0)
     top = height - head
@@ -128,8 +127,7 @@ def _draw_panel(figure: Figure, panel: Panel, place: tuple[float, float, float, 
         title,
         color=style.INK,
         fontsize=style.SMALL_POINTS,
-        fontfamily=list(style.families(title)),
-        parse_math=False,
+        **style.font_of(title),
     )
     if layer.kind == "image" and layer.values.ndim == 3:
         _draw_small(figure, layer, place)
@@ -178,10 +176,16 @@ def _limits(axes: Axes, layer: Layer, end: float, axes_width: float) -> None:
         axes.spines["left"].set_visible(False)
     if layer.cells:
         _tick_words(axes, x, layer.cells, axes_width, "x")
-    axes.set_xlabel(x.label, color=style.INK, fontsize=style.SMALL_POINTS - 1, labelpad=1)
+    _name_axes(axes, x.label, y.label)
     if y.label:
-        axes.set_ylabel(y.label, color=style.INK, fontsize=style.SMALL_POINTS - 1)
         axes.yaxis.set_label_coords(-(LEFT_INCHES - 0.14) / axes_width, 0.5)
+
+
+def _name_axes(axes: Axes, x: str, y: str) -> None:
+    """Writes the names of both axes; an empty name writes nothing."""
+    for write, name, place in ((axes.set_xlabel, x, {"labelpad": 1}), (axes.set_ylabel, y, {})):
+        if words := style.legible(name):
+            write(words, color=style.INK, fontsize=style.SMALL_POINTS - 1, **place, **style.font_of(words))
 
 
 def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, side: str) -> None:
@@ -198,9 +202,8 @@ def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, side: str) ->
     places = [axis.start + (cell + 0.5) * axis.step for cell in range(0, cells, step)]
     max_inches = LEFT_INCHES - 0.35 if is_vertical else max(cell_inches * step - 0.04, 0.1)
     words = [_fitting(style.legible(word), max_inches) for word in axis.ticks[:cells:step]]
-    families = list(style.families("".join(words)))
     (axes.set_yticks if is_vertical else axes.set_xticks)(places[: len(words)])
-    (axes.set_yticklabels if is_vertical else axes.set_xticklabels)(words, fontfamily=families, parse_math=False)
+    (axes.set_yticklabels if is_vertical else axes.set_xticklabels)(words, **style.font_of("".join(words)))
 
 
 def _fitting(word: str, max_inches: float) -> str:
@@ -239,10 +242,7 @@ def _draw_small(figure: Figure, layer: Layer, place: tuple[float, float, float, 
         axes.locator_params(nbins=4)
         name = layer.labels[number] if number < len(layer.labels) else str(number)
         style.place_text(axes, 0.0, 1.02, name, cell_width - 0.3, transform=axes.transAxes, va="bottom")
-        if row == rows - 1:
-            axes.set_xlabel(x.label, color=style.INK, fontsize=style.SMALL_POINTS - 1, labelpad=1)
-        if column == 0:
-            axes.set_ylabel(y.label, color=style.INK, fontsize=style.SMALL_POINTS - 1)
+        _name_axes(axes, x.label if row == rows - 1 else "", y.label if column == 0 else "")
 
 
 def _legend(figure: Figure, panel: Panel, place: tuple[float, float, float, float]) -> None:
@@ -257,8 +257,8 @@ def _legend(figure: Figure, panel: Panel, place: tuple[float, float, float, floa
         text = style.shortened(style.legible(name), style.SMALL_POINTS - 1, 1.6)
         baseline = (bottom + panel_height + 0.07) / height
         right -= style.text_inches(text, style.SMALL_POINTS - 1)
-        font = {"fontsize": style.SMALL_POINTS - 1, "fontfamily": list(style.families(text)), "parse_math": False}
-        figure.text(right / width, baseline, text, color=colour, **font)  # type: ignore[arg-type]
+        font = style.font_of(text)
+        figure.text(right / width, baseline, text, color=colour, fontsize=style.SMALL_POINTS - 1, **font)
         right -= 0.15
         if right < left + 2:
             break
@@ -274,8 +274,14 @@ def _scale(figure: Figure, scale: Scale, place: tuple[float, float]) -> None:
     axes = figure.add_axes((left / width, bottom / height, bar / width, 0.08 / height))
     axes.imshow(np.linspace(0, 1, 128)[None], aspect="auto", cmap=colours_of(scale)["cmap"])
     axes.set_axis_off()
-    name = style.shortened(scale.name, font_points, 1.5)
+    words = f"{style.shortened(style.legible(scale.name), font_points, 1.5)}   {low}"
     figure.text(
-        (left - 0.05) / width, bottom / height, f"{name}   {low}", color=style.INK, fontsize=font_points, ha="right"
+        (left - 0.05) / width,
+        bottom / height,
+        words,
+        color=style.INK,
+        fontsize=font_points,
+        ha="right",
+        **style.font_of(words),
     )
     figure.text((left + 1.3) / width, bottom / height, high, color=style.INK, fontsize=font_points, ha="right")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -188,10 +188,17 @@ def place_text(
     all_properties = {
         "color": INK,
         "fontsize": size,
-        "fontfamily": list(families(fitted_text)),
-        "parse_math": False,
+        **font_of(fitted_text),
     } | properties
     return axes.text(x, y, fitted_text, **all_properties)  # type: ignore[arg-type]
+
+
+def font_of(text: str) -> dict[str, Any]:
+    """Returns matplotlib's arguments for a text as it stands: fonts that have its characters, and `$` as a dollar sign.
+
+    The text should be `legible`.
+    """
+    return {"fontfamily": list(families(text)), "parse_math": False}
 
 
 def legible(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
-from workbench.formats.text_files import check_stored
+from workbench.formats.yaml_files import read_yaml
 from workbench.system.folders import is_file
 
 USUAL_FILES = {
@@ -92,7 +92,7 @@ class FunasrCheckpoint:
 def is_funasr_directory(directory: Path, models: tuple[str, ...]) -> bool:
     """Returns whether the directory's configuration names one of these model classes. Never raises an error."""
     try:
-        return str(_read_yaml(configuration_file(directory)).get("model", "")) in models
+        return str(read_yaml(configuration_file(directory)).get("model", "")) in models
     except BadInput:
         return False
 
@@ -129,7 +129,7 @@ def read_checkpoint(directory: str | Path, weights: Path | None = None) -> Funas
         raise BadInput(
             f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt"
         )
-    config = _read_yaml(configuration)
+    config = read_yaml(configuration)
     if metas:
         _merge(config, _existing_files(metas, directory))
         _check_cmvn(metas, config, directory)
@@ -172,23 +172,6 @@ def _find_weights(directory: Path, config: Mapping[str, Any]) -> Path:
     hint = f"; rename one of {', '.join(trained[:4])}" if trained else ""
     expected = " or ".join(USUAL_WEIGHTS)
     raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {expected} in it{hint}")
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        check_stored(path)
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, BadInput) as error:
-        raise BadInput(f"{path.parent.name}/{path.name} cannot be read: {error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
-        where = f" in line {mark.line + 1}" if mark else ""
-        raise BadInput(f"{path.parent.name}/{path.name} is not valid YAML: {problem.splitlines()[0]}{where}") from error
-    if not isinstance(config, dict):
-        raise BadInput(f"{path.parent.name}/{path.name} holds no mapping; expected keys such as model and encoder_conf")
-    return config
 
 
 def _file_metas(directory: Path) -> dict[str, Any]:

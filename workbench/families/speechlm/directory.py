@@ -10,9 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from workbench.core.errors import BadInput, message_of
+from workbench.core.errors import BadInput
 from workbench.families.language.directory import FULL, check_followed, read_json
 from workbench.families.speechlm.parts import (
     MAX_STREAMS,
@@ -22,7 +20,7 @@ from workbench.families.speechlm.parts import (
     read_tower,
     with_inference,
 )
-from workbench.formats.text_files import check_stored
+from workbench.formats.yaml_files import read_yaml
 from workbench.speech.layout import SPECIAL, SpeechLayout
 
 MODEL_TYPES = ("bagpiper", "speechlm")  # the second is the old name
@@ -174,18 +172,6 @@ def read_inference(directory: Path, defaults: SpeechDefaults) -> SpeechDefaults:
         return defaults
     names = ("text_temperature", "text_top_k", "max_text_tokens", "min_text_tokens")
     return replace(defaults, **{name: getattr(text, name) for name in names})
-
-
-def read_yaml(path: Path) -> Mapping[str, Any]:
-    """Returns the mapping in a yaml file; raises `BadInput` if there is none."""
-    try:
-        check_stored(path)
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError, BadInput) as error:
-        raise BadInput(f"{path.parent.name}/{path.name} cannot be read as YAML: {message_of(error)}") from error
-    if not isinstance(content, Mapping):
-        raise BadInput(f"{path.parent.name}/{path.name} holds a {type(content).__name__}; expected a mapping")
-    return content
 
 
 def weight_files(directory: Path) -> tuple[Path, ...]:

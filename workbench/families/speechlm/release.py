@@ -14,7 +14,7 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.core.phrases import enumerated
 from workbench.families.language.directory import read_json
-from workbench.families.speechlm.directory import MODEL_TYPES, config_file, language_settings, read_yaml
+from workbench.families.speechlm.directory import MODEL_TYPES, config_file, language_settings
 from workbench.families.speechlm.parts import (
     CodecParts,
     Tower,
@@ -24,14 +24,14 @@ from workbench.families.speechlm.parts import (
     read_tower,
     require_folder,
 )
-from workbench.formats.text_files import check_stored
+from workbench.formats.text_files import read_text
+from workbench.formats.yaml_files import LARGEST, read_yaml
 from workbench.speech.layout import SPECIAL, SpeechLayout
 
 JOB = "speechlm"
 FIRST_TEXT = 256  # where the text interval begins, by ESPnet's code
 WEIGHTS = ("model.pt", "mp_rank_00_model_states.pt", "base.pt")  # ESPnet's and DeepSpeed's names
 MAX_PER_FRAME = 8  # streams that ESPnet takes of a codec that has more
-BIGGEST_YAML = 1 << 20  # bytes; a training yaml has some thousand
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,8 @@ def training_yamls(directory: Path) -> Iterator[Path]:
 
 def _is_training(path: Path) -> bool:
     try:
-        check_stored(path)
-        if path.stat().st_size > BIGGEST_YAML or "job_type" not in path.read_text(encoding="utf-8"):
-            return False
-        return read_yaml(path).get("job_type") == JOB
-    except (OSError, ValueError, BadInput):
+        return "job_type" in read_text(path, LARGEST) and read_yaml(path).get("job_type") == JOB
+    except BadInput:
         return False
 
 

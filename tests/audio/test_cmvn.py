@@ -71,6 +71,7 @@ def test_published_fsmn_vad_am_mvn_is_read() -> None:
         ("0.5 0.25 0.125 ]", "0.5 0.2", "no complete vector in brackets after <Rescale>"),
         ("-9.25 ", "", "states <AddShift> 3 3 and holds 2 values; expected 3"),
         ("<Rescale> 3 3", "<Rescale> 3 4", "states <Rescale> 3 4"),
+        ("<Rescale> 3 3", f"<Rescale> {'1' * 5000} 3", "no complete vector in brackets after <Rescale>"),
         ("0.25", "0.25x", "not a number after <Rescale>"),
         ("0.25", "nan", "not finite after <Rescale>"),
         ("-9.25", "1e99", "not finite after <AddShift>"),

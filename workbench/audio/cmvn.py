@@ -75,7 +75,7 @@ def read_am_mvn(path: str | Path) -> Cmvn:
 
 def _vector(text: str, tag: str, name: str) -> np.ndarray:
     """Returns the values in the brackets after `<tag> rows columns`; raises `BadInput` if their number is another."""
-    found = re.search(rf"<{tag}>\s+(\d+)\s+(\d+)\s*(?:<LearnRateCoef>\s+\S+\s*)?\[([^\]\[<]*)\]", text)
+    found = re.search(rf"<{tag}>\s+(\d{{1,9}})\s+(\d{{1,9}})\s*(?:<LearnRateCoef>\s+\S+\s*)?\[([^\]\[<]*)\]", text)
     if found is None:
         missing = "has no" if f"<{tag}>" not in text else "has no complete vector in brackets after"
         raise BadInput(f"{name} {missing} <{tag}>, which a CMVN file in Kaldi's text form has")

@@ -214,6 +214,11 @@ BAD_OBJECTS = {
     '{"audio": "a.wav", "text": "one", "duration": NaN}': "its duration is nan",
     cut(supervisions=[]): "its cut has no supervision",
     cut(supervisions=[{}]): "a supervision of its cut has no text",
+    cut(custom="x"): "custom of its cut is not an object",
+    cut(supervisions=[{"text": "one", "custom": [1]}]): "custom of its cut is not an object",
+    cut(
+        recording={"sources": [{"type": "file", "source": "a.wav"}], "channel_ids": 5}
+    ): "the channels of its recording",
     cut(recording=None): "its cut has no recording with sources",
     cut(type="MixedCut"): "it is a MixedCut",
     cut(recording={"sources": []}): "its recording has 0 sources",

@@ -222,9 +222,14 @@ def _cut(row: Mapping[str, Any]) -> ManifestRow | str:
     texts = [each.get("text") for each in ordered]
     if any(not isinstance(text, str) for text in texts):
         return "a supervision of its cut has no text; expected the words that are said"
+    customs = [each.get("custom") or {} for each in (ordered[0], row)]
+    if not all(isinstance(each, dict) for each in customs):
+        return "custom of its cut is not an object; expected further columns by name"
+    custom = {**customs[0], **customs[1]}
     channel = row.get("channel")
-    several = len(recording.get("channel_ids") or sources[0].get("channels") or [0])
-    custom = {**(ordered[0].get("custom") or {}), **(row.get("custom") or {})}
+    channels = recording.get("channel_ids") or sources[0].get("channels") or [0]
+    if not isinstance(channels, list):
+        return f"the channels of its recording are {channels!r:.40}; expected a list of numbers"
     is_whole_recording = not row.get("start") and row.get("duration") == recording.get("duration")
     return {
         "id": row.get("id"),
@@ -232,7 +237,7 @@ def _cut(row: Mapping[str, Any]) -> ManifestRow | str:
         "text": " ".join(text.strip() for text in texts if text),
         "offset": row.get("start"),
         "duration": None if is_whole_recording else row.get("duration"),
-        "channel": channel if isinstance(channel, int) and several != 1 else None,
+        "channel": channel if isinstance(channel, int) and len(channels) != 1 else None,
         "language": ordered[0].get("language"),
         "speaker": ordered[0].get("speaker"),
         "noise": custom.pop("noise", None),

@@ -224,6 +224,21 @@ def test_client_that_answers_no_ping_loses_its_connection_unless_the_server_does
     assert b"keepalive ping timeout" in frames(port)
 
 
+@pytest.mark.parametrize(
+    ("target", "header", "status"),
+    [
+        (b"/echo", b"Sec-WebSocket-Protocol: " + b"a," * 5000 + b"\r\n", b"431"),
+        (b"/echo", b"x-many: 1\r\n" * 200, b"431"),
+        (b"/echo?" + b"x" * 9000, b"", b"414"),
+    ],
+)
+def test_handshake_with_a_header_too_large_is_refused_and_closed(
+    port: int, caplog: pytest.LogCaptureFixture, target: bytes, header: bytes, status: bytes
+) -> None:
+    reply = reply_to(port, b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\n" + header + UPGRADE)
+    assert reply.startswith(b"HTTP/1.1 " + status) and not caplog.records
+
+
 def test_refused_websocket_gets_the_body_and_leaves_no_error_in_the_log(
     port: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,7 @@ from workbench.serving.unread_answers import EndsIfUnread
 LARGE_FRAGMENT = 512  # bytes; a fragment of at least as many does not count
 SLICE = 1 << 14  # bytes that are parsed before the end of a connection is noticed
 MAX_AT_ONCE, MAX_PER_SECOND = 200, 50  # frames that count, in a moment and in the long run
+BAD_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 FLOOD, INVALID_TEXT = 1008, 1007  # codes with which a connection is closed (RFC 6455, 7.4.1)
 
 
@@ -26,6 +27,8 @@ def bounded_websockets(protocol: Any) -> Any:
     - An invalid text ends the connection, and the log stays empty.
     - A client that does not read loses its connection.
     - A client counts as present while the server does not read: its answer to a ping may wait among its messages.
+    - A handshake with a header that the library for websockets refuses, such as a line of more than 8 kB, gets its
+      refusal and loses its connection. uvicorn 0.54 leaves both out, so the connection would stay open.
     - A handshake that was refused with a body is complete. uvicorn 0.54 takes it for one without an answer, and logs
       an error, so a client could fill the log.
     """
@@ -39,6 +42,9 @@ def bounded_websockets(protocol: Any) -> Any:
                 if self.transport.is_closing():  # what follows the end of a connection is not read
                     return
                 super().data_received(data[start : start + SLICE])
+                if self.conn.handshake_exc is not None and not self.handshake_initiated:
+                    self.transport.write(b"".join(self.conn.data_to_send()) or BAD_HANDSHAKE)
+                    self.transport.close()
 
         async def send(self, message: Any) -> None:
             await super().send(message)

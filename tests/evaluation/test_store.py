@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.evaluations import MODELS, make_evaluation, model, result, utterances
 from workbench.core.errors import BadInput, Unavailable
 from workbench.evaluation.rows import MEASURED, Result, Utterance
-from workbench.evaluation.store import RESULTS, RUN, Evaluation, read, shards, slug
+from workbench.evaluation.store import RESULTS, RUN, SKIPPED, UTTERANCES, Evaluation, read, shards, slug
 from workbench.evaluation.writer import Writer, claimed, merged
 
 
@@ -83,12 +83,13 @@ def test_damaged_duplicate_and_foreign_rows_are_removed(tmp_path: Path) -> None:
     [shard] = shards(evaluation.path, MODELS[0])
     expected, lines = shard.read_bytes(), shard.read_bytes().splitlines(keepends=True)
     foreign = lines[1].replace(MODELS[0].encode(), b"demo/other|gguf|f32")
-    damaged = [lines[0], b"\0\0\0\0\n", lines[2], lines[0], foreign, lines[3][:40] + b"\n", b"7\n", *lines[4:]]
+    odd = [b"[" * 100_000 + b"\n", lines[3].replace(b'"measured"', b'"words": 5, "measured"')]
+    damaged = [lines[0], b"\0\0\0\0\n", lines[2], lines[0], foreign, lines[3][:40] + b"\n", b"7\n", *odd, *lines[4:]]
     shard.write_bytes(b"".join(damaged))
     assert len(list(evaluation.results())) == 7, "the reader skips torn and duplicate rows"
     with claimed(evaluation.path):
         writer = Writer(evaluation.path, evaluation.run, MODELS[:1])
-        assert (writer.todo(MODELS[0]), writer.todo(MODELS[0], 3), writer.torn) == ([1, 3], [1], 5)
+        assert (writer.todo(MODELS[0]), writer.todo(MODELS[0], 3), writer.torn) == ([1, 3], [1], 7)
         for position in (3, 1):
             writer.add(Result.from_line(lines[position]))
         writer.close()
@@ -167,13 +168,22 @@ def test_resumed_run_with_different_settings_is_refused(tmp_path: Path) -> None:
 def test_directory_without_a_valid_evaluation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"holds no run\.json; expected a directory"):
         read(tmp_path)
-    for text, sentence in (("{", "cannot be read"), ('{"format": 9}', "format 9"), ('{"format": 1}', "is not whole")):
+    for text, sentence in (
+        ("{", "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
+        ('{"format": 9}', "format 9"),
+        ('{"format": 1}', "is not whole"),
+    ):
         (tmp_path / RUN).write_text(text, encoding="utf-8")
         with pytest.raises(BadInput, match=sentence):
             read(tmp_path)
     evaluation = make_evaluation(tmp_path / "out", 3)
     with pytest.raises(BadInput, match="there are no results of 'nobody'"):
         next(evaluation.results("nobody"))
+    for file, read_all in ((UTTERANCES, evaluation.utterances), (SKIPPED, evaluation.skipped)):
+        (evaluation.path / file).write_text("[" * 100_000, encoding="utf-8")
+        with pytest.raises(BadInput, match="is damaged"):
+            list(read_all())
 
 
 @given(st.text(min_size=1))

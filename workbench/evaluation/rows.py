@@ -84,14 +84,16 @@ class Result:
     @classmethod
     def from_line(cls, line: str | bytes) -> Result:
         """Reads a line that `to_line` has written; raises `ValueError` for any other line, such as a torn one."""
-        row = json.loads(line)
+        try:
+            row = json.loads(line)
+        except RecursionError as error:
+            raise ValueError("not a result") from error
         if not isinstance(row, dict) or not all(isinstance(row.get(name), kind) for name, kind in _KINDS.items()):
             raise ValueError("not a result")
         if not _is_counted(row.get("scores")):
             raise ValueError("a result without its counts")
-        fields: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in row.items()}
         try:
-            return cls(**fields)
+            return cls(**{name: tuple(value) if name in _TUPLES else value for name, value in row.items()})
         except TypeError as error:
             raise ValueError("not a result") from error
 

@@ -125,7 +125,7 @@ class Evaluation:
         for number, line in enumerate(self._lines(UTTERANCES), 1):
             try:
                 yield Utterance.from_line(line)
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise BadInput(f"line {number} of {self.path / UTTERANCES} is damaged; {RUN_AGAIN}") from error
         if number != self.run.manifest.utterances:
             present = f"{number} of {self.run.manifest.utterances} recordings"
@@ -137,7 +137,7 @@ class Evaluation:
             return [
                 {name: str(json.loads(line)[name]) for name in ("where", "reason")} for line in self._lines(SKIPPED)
             ]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise BadInput(f"{self.path / SKIPPED} is damaged; {RUN_AGAIN}") from error
 
     def _lines(self, name: str) -> Iterator[bytes]:
@@ -178,7 +178,7 @@ def read_run(path: Path) -> Run:
         content = json.loads((path / RUN).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{path} holds no {RUN}; {EXPECTED}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise BadInput(f"{path / RUN} cannot be read ({reason}); {EXPECTED}") from error
     try:

@@ -122,6 +122,16 @@ def _remove(run: dict[str, Any], *path: Any) -> Any:
     return changed
 
 
+def _change(run: dict[str, Any], *path: Any, value: Any) -> dict[str, Any]:
+    """A copy of a run with another value in one place."""
+    changed = copy.deepcopy(run)
+    place: Any = changed
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return changed
+
+
 def test_broken_baseline_raises_an_error(known: ParityRun, tmp_path: Path) -> None:
     run = json.loads(known.to_json())
     stage = ("candidates", 0, "comparison", "stages", 0)
@@ -135,6 +145,11 @@ def test_broken_baseline_raises_an_error(known: ParityRun, tmp_path: Path) -> No
         *(json.dumps(_remove(run, *stage, key)) for key in ("stage", "within", "beyond", "mismatch")),
         json.dumps(_remove(run, "candidates", 0, "status")),
         json.dumps({**run, "candidates": [3]}),
+        json.dumps(_change(run, *stage, "stage", value=[])),
+        json.dumps(_change(run, *stage, "beyond", value=[{"measure": "l2", "value": "x", "limit": 1}])),
+        json.dumps(_change(run, *stage[:3], "noise", value={"stages": 5})),
+        json.dumps(_change(run, *stage[:3], "noise", value={"stages": [{"stage": []}]})),
+        json.dumps(_change(run, "candidates", 0, "status", value=[])),
         json.dumps({**run, "format": 99}),
     ]
     path = tmp_path / "baseline.json"

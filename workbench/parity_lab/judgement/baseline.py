@@ -166,20 +166,34 @@ def _is_run(value: Any) -> bool:
 
 
 def _is_candidate(value: Any) -> bool:
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or value.get("status") not in _RANK:
+    if not isinstance(value, dict) or not all(isinstance(value.get(key), str) for key in ("name", "status")):
+        return False
+    if value["status"] not in _RANK:
         return False
     comparison = value.get("comparison")
     if comparison is None:
         return True
     if not isinstance(comparison, dict) or not isinstance(comparison.get("noise"), dict | None):
         return False
-    stages = comparison.get("stages")
-    return isinstance(stages, list) and all(_is_stage(each) for each in stages)
+    stages, judged = comparison.get("stages"), (comparison.get("noise") or {}).get("stages", [])
+    named = isinstance(judged, list) and all(
+        isinstance(each, dict) and isinstance(each.get("stage"), str) for each in judged
+    )
+    return named and isinstance(stages, list) and all(_is_stage(each) for each in stages)
 
 
 def _is_stage(value: Any) -> bool:
     if not isinstance(value, dict) or not {"stage", "within", "beyond", "mismatch"} <= value.keys():
         return False
-    return isinstance(value["beyond"], list) and all(
-        isinstance(each, dict) and {"measure", "value", "limit"} <= each.keys() for each in value["beyond"]
+    return (
+        isinstance(value["stage"], str) and isinstance(value["beyond"], list) and all(map(_is_excess, value["beyond"]))
+    )
+
+
+def _is_excess(value: Any) -> bool:
+    """Returns whether this is a measure beyond its limit; the value is null where it is not finite."""
+    return (
+        isinstance(value, dict)
+        and {"measure", "limit"} <= value.keys()
+        and isinstance(value.get("value", ""), int | float | None)
     )

@@ -60,7 +60,7 @@ class Keys:
                 self._known, self._read_at = found, (state.st_mtime_ns, state.st_size)
         except FileNotFoundError:
             self._known, self._read_at = {}, None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise BadInput(f"the keys in {self._path} cannot be read; remove the file to begin anew") from error
         return self._known
 

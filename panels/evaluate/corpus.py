@@ -138,7 +138,7 @@ def check_upload(file: Path) -> None:
 def uploaded_transcripts(files: Sequence[str]) -> dict[str, str]:
     """Returns uploaded files of transcripts by the name of the program, which is that of the file without its ending.
 
-    Raises `BadInput` for a file that is too large, and for two of one name. The run reads the files, before it computes.
+    Raises `BadInput` for a file that is too large, and for two of one name. The run reads the files before it computes.
     """
     found: dict[str, str] = {}
     for file in map(Path, files):

@@ -286,10 +286,14 @@ def test_environment_variable_turns_prepared_processes_on_and_off(monkeypatch: p
         else:
             monkeypatch.setenv("WORKBENCH_PREPARED", value)
         assert PreparedProcesses().on is alone
+        pool.__init__()  # type: ignore[misc]
         with prepared_processes():
             assert pool.on is on_the_page and started == [*STARTED_EARLY] * on_the_page
-        assert not pool.on
-        pool.__init__()  # type: ignore[misc]
+            with prepared_processes(early=False):
+                assert pool.on is on_the_page and started == [*STARTED_EARLY] * on_the_page
+            assert pool.on is on_the_page, "the inner block leaves the processes of the outer one"
+        assert pool.on is alone
+        pool.close()
 
 
 def test_session_specs_map_to_kinds_of_prepared_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ prepared process it starts in a moment. There is one prepared process for each k
 (`workbench.prepared.kinds`). It starts when it is first wanted, or early with `start`, and ends with this process.
 `workbench.prepared.process` is the other end.
 
-The page uses them; in other programs they are off, since a command opens one session and ends. The environment variable
+The page uses them, and so do commands that open several sessions. Elsewhere they are off. The environment variable
 WORKBENCH_PREPARED says otherwise: 1 or 0. Where a prepared process cannot be used, sessions start without it.
 """
 
@@ -342,15 +342,22 @@ PREPARED = PreparedProcesses()
 
 
 @contextlib.contextmanager
-def prepared_processes() -> Iterator[None]:
+def prepared_processes(*, early: bool = True) -> Iterator[None]:
     """Makes sessions inside the block use prepared processes, unless the environment turns them off.
 
-    Those for PyTorch start at once, first the one without a language model, which is ready sooner.
+    The processes end with the block, unless they were in use before it.
+
+    Args:
+        early: those for PyTorch start at once, first the one without a language model, which is ready sooner. Otherwise
+            each starts with the first session of its kind.
     """
+    were_on = PREPARED.on
     if os.environ.get(SWITCH) != "0":
         PREPARED.use()
-        PREPARED.start([kind for kind in STARTED_EARLY if RUNTIMES[kind.runtime].missing(kind.language) is None])
+        if early:
+            PREPARED.start([kind for kind in STARTED_EARLY if RUNTIMES[kind.runtime].missing(kind.language) is None])
     try:
         yield
     finally:
-        PREPARED.close()
+        if not were_on:
+            PREPARED.close()

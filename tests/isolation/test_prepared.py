@@ -22,7 +22,7 @@ from workbench.isolation.concurrent import ParallelSession
 from workbench.isolation.kinds import kind_of
 from workbench.isolation.serial import ProcessSession
 from workbench.prepared import pool as prepared
-from workbench.prepared.kinds import COMPILED, Kind, session_environment
+from workbench.prepared.kinds import COMPILED, Kind, session_environment, unused_packages
 from workbench.prepared.pool import STARTED_EARLY, PreparedProcesses, prepared_processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely")
@@ -308,6 +308,29 @@ def test_session_specs_map_to_kinds_of_prepared_processes(tmp_path: Path, monkey
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     two, three, default = (kind("causal_lm", "vllm", settings=Settings(threads=n)) for n in (2, 3, None))
     assert default == two != three and two is not None and two.parallel
+
+
+def test_only_sessions_that_may_need_a_package_find_it() -> None:
+    hidden = {runtime: unused_packages(runtime) for runtime in ("pytorch", "gguf", "vllm")}
+    assert hidden == {
+        "pytorch": ["sklearn", "mistral_common"],
+        "gguf": ["sklearn", "mistral_common", "torch"],
+        "vllm": ["sklearn"],
+    }
+    assert unused_packages("pytorch", outside=True) == [], "what a family of another package needs is not known"
+
+
+def test_gguf_files_are_read_without_tokenizers_of_mistral() -> None:
+    program = """
+import sys
+from workbench.prepared.kinds import unused_packages
+from workbench.system.imports import hidden_packages
+with hidden_packages(*unused_packages("pytorch")):
+    from gguf import quants
+print(any(name.startswith("mistral_common") for name in sys.modules), callable(quants.dequantize))
+"""
+    process = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["False", "True"]
 
 
 def test_language_model_imports_leave_no_files_in_the_temporary_folder(

@@ -28,7 +28,7 @@ from workbench.core.errors import BadInput, Unavailable, WorkbenchError, named_m
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
 from workbench.formats.quantization import resolve_quantization
-from workbench.system.imports import UNNEEDED_PACKAGE, hidden_packages
+from workbench.system.imports import CLASSICAL_MODELS, MISTRAL_TOKENIZERS, hidden_packages
 
 REPORT_SECONDS = 0.1  # the shortest time between two lines of progress
 
@@ -52,7 +52,8 @@ def main() -> int:
     try:
         request = json.loads(sys.argv[1])
         family = FAMILIES.get(request["family"])
-        with hidden_packages(*([UNNEEDED_PACKAGE] if family is not None and not family.package else [])):
+        is_own = family is not None and not family.package
+        with hidden_packages(*([CLASSICAL_MODELS, MISTRAL_TOKENIZERS] if is_own else [])):
             print(json.dumps(_run(request, report_progress)), file=lines)
     except (BadInput, Unavailable) as error:
         print(json.dumps({"error": type(error).__name__, "sentence": str(error)}), file=lines)

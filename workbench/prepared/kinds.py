@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.core.runtimes import RUNTIMES
-from workbench.system.imports import UNNEEDED_PACKAGE
+from workbench.system.imports import CLASSICAL_MODELS, MISTRAL_TOKENIZERS
 
 # torch makes the folder of this name, by default one of the user's in the temporary folder, as soon as transformers
 # imports its compiler, and never removes it.
@@ -48,7 +48,8 @@ class Kind:
 
 
 def unused_packages(runtime: str, outside: bool = False) -> list[str]:
-    """Returns the packages that transformers would import for a session of that runtime, which does not need them.
+    """Returns the packages that transformers and gguf would import for a session of that runtime, which does not need
+    them.
 
     Without torch, transformers has only tokenizers for the rest of the process. Who needs torch itself can import it
     after the load.
@@ -56,8 +57,11 @@ def unused_packages(runtime: str, outside: bool = False) -> list[str]:
     Args:
         outside: the family comes from another package, so what it needs is not known.
     """
-    packages = [] if outside else [UNNEEDED_PACKAGE]
-    if runtime in RUNTIMES and RUNTIMES[runtime].opens_gguf:
+    known = RUNTIMES.get(runtime)
+    packages = [] if outside else [CLASSICAL_MODELS]
+    if not outside and not (known and known.parallel):
+        packages.append(MISTRAL_TOKENIZERS)
+    if known and known.opens_gguf:
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say on stderr that torch is missing
         packages.append("torch")  # takes seconds and 350 MB
     return packages

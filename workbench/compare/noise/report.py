@@ -40,6 +40,7 @@ class StageNoise:
     steady_bound: float = math.inf
     truth: str = FLOAT64  # what the distances are measured from, in words
     rounding: float = 0.0  # the distance of one rounding, which is always allowed
+    of_weights: float = 0.0  # the reference's distance from a truth that has the weights of the candidate's file
 
     @property
     def is_bug(self) -> bool:

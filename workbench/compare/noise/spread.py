@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.compare.noise.distances import distances, steady
@@ -66,18 +66,22 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
     isolated = check_alone(reference, candidate, clean.exact)
     reference, candidate, _ = with_common_steps(reference, candidate)
     exact = cut_like(clean.exact, candidate)
+    reference = cut_like(reference, candidate)
     traces = [cut_like(each, candidate) for each in clean.traces]
     preset, _ = preset_of(candidate.meta)
     half_precision = half_precision_of(clean.traces[0].meta)
     min_rounding = ROUNDING_RMS * preset_of({"dtype": half_precision})[0].roundoff if half_precision else OF_FLOAT32
-    same_answers = isolated or same_answer(cut_like(reference, candidate), candidate, exact, *traces)
+    same_answers = isolated or same_answer(reference, candidate, exact, *traces)
     allowed = AllowedRounding(min_rounding, isolated)
     stage_noises = list[StageNoise]()
     for stage, truth in judged_stages(stages, exact, exact, (candidate, *traces), same_answers):
         clean_stages = [each[stage] for each in traces]
         roundings = allowed.for_stage(truth), allowed.for_mean(truth)
         stage_noises.append(
-            _stage_noise(stage, truth, candidate[stage], clean_stages, roundings, clean, preset.limits.relative_l2)
+            replace(
+                _stage_noise(stage, truth, candidate[stage], clean_stages, roundings, clean, preset.limits.relative_l2),
+                of_weights=_of_weights(stage, truth, reference) if clean.same_weights else 0.0,
+            )
         )
         if not stage_noises[-1].is_bug:
             allowed.enter(truth, stage_noises[-1].candidate)
@@ -139,6 +143,12 @@ def _stage_noise(
             CLEAN_CHANNEL_DEVIATIONS,
         ),
     )
+
+
+def _of_weights(stage: str, truth: Any, reference: Trace) -> float:
+    """Returns how far the weights of a file alone move a stage; 0 if the reference does not show that."""
+    distance = distances(truth, reference[stage]).whole if stage in reference else 0.0
+    return distance if math.isfinite(distance) else 0.0
 
 
 def _beyond_chance(values: Sequence[float]) -> float:

@@ -163,6 +163,7 @@ def with_hints(
     sound: Callable[[], np.ndarray | None] | None = None,
     layers: LinearLayers | None = None,
     recorded: Callable[[], tuple[np.ndarray, int] | None] | None = None,
+    same_weights: Trace | None = None,
 ) -> Comparison:
     """Returns the comparison with an explanation of its first bad stage, if there is one.
 
@@ -174,6 +175,7 @@ def with_hints(
         sound: returns the samples that both sides heard, mono with full scale 1 at 16 kHz, if they are known.
         layers: returns linear layers of the reference.
         recorded: returns the samples [n, channels] of the sound at its own rate, and that rate in Hz, if it is known.
+        same_weights: the reference's model with the weights of the candidate's file, if they are not the checkpoint's.
     """
     bugs = {each.stage for each in noise.bugs} if noise else set[str]()
     noise_stages = noise.noise if noise else frozenset[str]()
@@ -185,9 +187,10 @@ def with_hints(
     if not explained_stages:
         return comparison
     reference = cut_like(reference, candidate)
+    same_weights = None if same_weights is None else cut_like(same_weights, candidate)
     changed = {
         each.stage: _with_other_input(
-            _hinted(each, comparison, noise, reference, candidate, sound, layers, recorded),
+            _hinted(each, comparison, noise, reference, candidate, sound, layers, recorded, same_weights),
             comparison,
             reference,
             candidate,
@@ -206,6 +209,7 @@ def _hinted(
     sound: Callable[[], np.ndarray | None] | None,
     layers: LinearLayers | None,
     recorded: Callable[[], tuple[np.ndarray, int] | None] | None,
+    same_weights: Trace | None,
 ) -> StageComparison:
     needs_sound = each.stage == FILTER_BANK or lacks_filter_bank(each.stage, candidate)
     samples = sound() if sound and needs_sound else None
@@ -243,7 +247,15 @@ def _hinted(
         samples=samples,
         recorded=recorded() if recorded and samples is not None else None,
     )
-    new_hint = explain(scene, each.numbers.relative_l2 if each.numbers else math.inf)
+    new_hint = None
+    error = each.numbers.relative_l2 if each.numbers else math.inf
+    if same_weights is not None and not each.mismatch and all(name in same_weights for name in names):
+        # The checkpoint's parameters do not belong to these weights.
+        nearer = replace(
+            scene, reference=same_weights[each.stage], reference_stages=same_weights, lacking=(), layers=None
+        )
+        new_hint = explain(nearer, error)
+    new_hint = new_hint or explain(scene, error)
     if new_hint is None:
         return each
     if each.mismatch:

@@ -68,7 +68,7 @@ class Judge:
         tolerances, on_stage = Tolerances(preset, self.changes), partial(_report_stage, candidate.name)
         comparison = compare(reference_trace, candidate_trace, tolerances, self.stages, self.force, on_stage, reason)
         exact, no_noise = sources.exact
-        _, no_peer = sources.clean
+        clean, no_peer = sources.clean
         noise: NoiseReport | None = None
         measurements: tuple[Measurement, ...] = ()
         if exact:
@@ -77,7 +77,14 @@ class Judge:
             except BadInput as error:
                 no_noise = str(error)
         comparison = with_hints(
-            comparison, noise, reference_trace, candidate_trace, self._samples, self.layers, self._recorded
+            comparison,
+            noise,
+            reference_trace,
+            candidate_trace,
+            self._samples,
+            self.layers,
+            self._recorded,
+            clean.exact.trace if clean and clean.exact else None,
         )
         verdict = judge(comparison, noise)
         cut = cut_like(reference_trace, candidate_trace)

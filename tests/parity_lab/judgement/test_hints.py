@@ -16,6 +16,7 @@ from workbench.audio.read import read, write_wav
 from workbench.cli import commands
 from workbench.core.phrases import as_sentence
 from workbench.parity_lab import run_parity, write_page
+from workbench.parity_lab.judgement.clean_spread import CleanRun
 from workbench.parity_lab.judgement.judging import Judge
 from workbench.parity_lab.judgement.sources import Sources
 from workbench.parity_lab.outcome import Computed
@@ -79,3 +80,17 @@ def test_hint_names_a_weight_of_the_checkpoint_that_is_transposed() -> None:
     outcome = Judge("*", None, (), False, False, layers=layers).outcome(sources, candidate)
     assert "Its weight is transposed; a difference of" in outcome.sentence
     assert CheckpointLayers(assets(), "sensevoice")([stage]) == {}, "a folder without a checkpoint"
+
+
+def test_hint_on_a_quantised_port_takes_the_pass_with_the_weights_of_its_file() -> None:
+    stage, file = "encoder.layers.3", Path("port-q8_0.gguf")
+    in_float64, reference = {"dtype": "float64"}, computed()
+    truth, same_weights = (Trace(each, each.meta | in_float64) for each in (reference, computed("q8_0")))
+    clean = CleanRun(
+        "q8_0", (Computed("clean", computed("q8_0", reverse=True)),), Computed("float64", same_weights), file
+    )
+    sources = Sources(Computed("reference", reference), (Computed("float64", truth), ""), (clean, ""))
+    port = Computed("port", computed("q8_0", faults={stage: lambda x: 1.02 * x}))
+    outcome = Judge("*", None, (), False, False).outcome(sources, port)
+    assert outcome.faulty_stage == stage
+    assert "It is 1.02 times the reference; a difference of" in outcome.sentence, outcome.sentence

@@ -120,6 +120,17 @@ def test_error_on_another_machine_names_the_machine(
         drive(unfinished, RayWorkers("auto", MODELS))
 
 
+def test_containers_of_one_machine_that_have_one_name_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {on_ray.this_machine(), on_ray.this_machine()}
+    for number in (1, 2):
+        mounts = tmp_path / f"mnt-{number}"
+        mounts.symlink_to(f"mnt:[{number}]")  # as /proc has it: a link to nothing
+        monkeypatch.setattr(on_ray, "MOUNTS", mounts)
+        texts.add(on_ray.this_machine())
+    monkeypatch.setattr(on_ray, "MOUNTS", tmp_path / "none")
+    assert len(texts) == 3 and on_ray.this_machine() not in texts
+
+
 @pytest.mark.parametrize("sudden", [True, False])
 def test_lost_connection_to_the_cluster_ends_the_run_in_one_sentence(
     tmp_path: Path, fake: Any, monkeypatch: pytest.MonkeyPatch, sudden: bool

@@ -33,6 +33,7 @@ from workbench.registry.budget import estimated_bytes
 
 LOCAL = "local"
 CONNECT_SECONDS = 10.0
+BOOT, MOUNTS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/mnt")  # Linux only
 OPENING = 0  # the number of the opening, which is not a batch
 
 
@@ -91,9 +92,11 @@ class Actor:
 
 
 def this_machine() -> str:
-    """Returns a text that differs between two machines, also if both have the same name."""
-    boot = Path("/proc/sys/kernel/random/boot_id")  # Linux only
-    return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''}"
+    """Returns a text that differs between two machines, and between two containers of one machine, whose files differ;
+    also if both have the same name.
+    """
+    boot = BOOT.read_text().strip() if BOOT.exists() else ""
+    return f"{socket.gethostname()} {boot} {MOUNTS.readlink() if MOUNTS.is_symlink() else ''}"
 
 
 class RayWorkers:

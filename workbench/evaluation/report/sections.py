@@ -322,7 +322,6 @@ def navigation(sections: Sequence[tuple[str, str]]) -> Html:
 
 def table_section() -> Html:
     """Returns the place of the table of all recordings, which the script fills."""
-    wait = element(
-        "p", "The table needs JavaScript and a browser of June 2024 or later.", class_="quiet", id="rows-wait"
-    )
+    needs = "The table needs JavaScript and a browser of June 2024 or later."
+    wait = element("p", needs, class_="quiet", id="rows-wait")
     return _section("rows", "All recordings", wait, element("div", id="rows-table"))

@@ -216,6 +216,9 @@ const draw = () => {
   showFrame(frame);
 };
 
-new ResizeObserver(() => { if (parts && parts.canvas.isConnected) drawPicture(props.value); }).observe(holder);
+let isPrinting = false; // see assets/chat/dom.js
+addEventListener('beforeprint', () => { isPrinting = true; });
+addEventListener('afterprint', () => { isPrinting = false; });
+new ResizeObserver(() => { if (parts && parts.canvas.isConnected && !isPrinting) drawPicture(props.value); }).observe(holder);
 watch('value', draw);
 draw();

@@ -92,3 +92,14 @@ export const copyText = async (text) => {
 
 // Returns the value of a CSS variable, to draw on a canvas in the colours of the theme.
 export const colour = (element, name) => getComputedStyle(element).getPropertyValue(name).trim() || '#888';
+
+let isPrinting = false;
+addEventListener('beforeprint', () => { isPrinting = true; });
+addEventListener('afterprint', () => { isPrinting = false; });
+
+// Returns a function that draws, but not for paper: Chromium prints a canvas that is drawn then without most of its
+// picture. So the picture of the screen is printed, scaled by assets/print.css.
+export const onScreen = (draw) => () => { if (!isPrinting) draw(); };
+
+// Draws when an element has another size on the screen.
+export const observeSize = (element, draw) => new ResizeObserver(onScreen(draw)).observe(element);

@@ -1,6 +1,6 @@
 // The tokens of an answer in order, and its streams of codec tokens below the waveform; a press plays from a row.
 // A code is an index into a codebook. An id is unique over all streams; the answer's layout maps ids to codes.
-import {colour, make, seconds, textButton} from './dom.js';
+import {colour, make, observeSize, seconds, textButton} from './dom.js';
 
 const WAVE_HEIGHT = 44; // pixels
 const LANE_HEIGHT = 15;
@@ -171,7 +171,7 @@ export const createInsideView = (answer, speech, play) => {
       make('span', {class: 'muted small'}, firstSpeechRow < 0 ? 'To see probabilities, switch on the option before you send the message.' : ''));
   };
   drawButtons();
-  new ResizeObserver(() => { if (canvas.isConnected) draw(); }).observe(scroll);
+  observeSize(scroll, () => { if (canvas.isConnected) draw(); });
   return {
     root, draw,
     follow: (position, isPlaying) => {

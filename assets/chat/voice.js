@@ -1,5 +1,5 @@
 // A player: a button, a waveform with the position, and the time. It grows while its speech is being generated.
-import {clock, colour, iconButton, make, saveFile} from './dom.js';
+import {clock, colour, iconButton, make, observeSize, saveFile} from './dom.js';
 import {engine, wavFile} from './sound.js';
 
 const BAR = 3; // pixels from one bar of the waveform to the next
@@ -30,7 +30,7 @@ export class Voice {
     this.label = label;
     this.wave.addEventListener('pointerdown', (event) => this.seek(event));
     this.wave.addEventListener('keydown', (event) => this.handleKey(event));
-    new ResizeObserver(() => this.draw()).observe(this.wave);
+    observeSize(this.wave, () => this.draw());
     this.draw();
   }
 

@@ -1,6 +1,6 @@
 // The timeline: recordings to choose, waveform and filter bank, lanes of transcripts, and what plays them. The server sends
 // {tracks: [{key, name, lanes}], active}: `active` is the key of the lane that the editor of segments shows.
-import {icon, make} from '../../chat/scripts/dom.js';
+import {icon, make, observeSize, onScreen} from '../../chat/scripts/dom.js';
 import {isDark} from '../../visualise/scripts/colours.js';
 import {Link} from '../../visualise/scripts/link.js';
 import {textScale} from '../../visualise/scripts/paint.js';
@@ -61,10 +61,10 @@ export class Timeline {
       event.preventDefault();
       event.stopPropagation();
     });
-    new ResizeObserver(() => this.resize()).observe(this.stage);
+    observeSize(this.stage, () => this.resize());
     new MutationObserver(() => this.recolour()).observe(document.body, {attributes: true, attributeFilter: ['class']});
-    NARROW.addEventListener('change', () => this.settle());
-    onSharpness(() => this.resize());
+    NARROW.addEventListener('change', onScreen(() => this.settle()));
+    onSharpness(onScreen(() => this.resize())); // paper has another one
     this.listen();
   }
 

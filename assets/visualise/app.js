@@ -1,6 +1,6 @@
 // The pictures of the Visualise tab: their toolbar, their tokens and their files. The browser draws the arrays that the
 // server sent, again and again; only the buttons of the page ask the server for new arrays.
-import {copyText, iconButton, make, saveFile, seconds, textButton} from '../../chat/scripts/dom.js';
+import {copyText, iconButton, make, observeSize, saveFile, seconds, textButton} from '../../chat/scripts/dom.js';
 import {clearAddress, formatAddress, readAddress, writeAddress} from './address.js';
 import {Chart} from './chart.js';
 import {Heads} from './heads.js';
@@ -55,7 +55,7 @@ class Stage {
     holder.append(this.notice, this.root);
     this.root.addEventListener('keydown', (event) => this.handleKey(event));
     watch('value', () => this.load());
-    new ResizeObserver(() => this.drawAll()).observe(this.root);
+    observeSize(this.root, () => this.drawAll());
     const redraw = () => requestAnimationFrame(() => this.drawAll());
     new MutationObserver(redraw).observe(document.body, {attributes: true, attributeFilter: ['class']});
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);

@@ -52,6 +52,7 @@ def head() -> str:
             "live/live.css",
             "timeline/timeline.css",
             "forced-colours.css",
+            "print.css",
         )
     )
     scripts = "".join(

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -118,6 +119,22 @@ def test_error_on_another_machine_names_the_machine(
     unfinished, _ = emptied(tmp_path / "out")
     with pytest.raises(Unavailable, match=r"^ray-1@(near|far): the package is missing$"):
         drive(unfinished, RayWorkers("auto", MODELS))
+
+
+def test_full_disk_of_ray_is_named_where_ray_only_waits(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait_in_vain(**arguments: Any) -> None:
+        raise TimeoutError("timed out waiting for file gcs_server_port")
+
+    ray = fake(FakeRay({"one": 1}))
+    monkeypatch.setattr(ray, "init", wait_in_vain)
+    monkeypatch.setenv("RAY_TMPDIR", "/ray")
+    for free, reason in (
+        (10**9, "timed out waiting for file gcs"),
+        (4096, "the disk of /ray, where Ray writes, is full; "),
+    ):
+        monkeypatch.setattr(on_ray.shutil, "disk_usage", lambda folder, free=free: SimpleNamespace(free=free))
+        with pytest.raises(Unavailable, match=f"^the Ray cluster local cannot be reached: {reason}"):
+            RayWorkers("local", MODELS)
 
 
 def test_containers_of_one_machine_that_have_one_name_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

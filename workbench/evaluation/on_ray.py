@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import re
+import shutil
 import socket
 import time
 import warnings
@@ -30,6 +31,7 @@ from workbench.evaluation.rows import Result, Utterance
 from workbench.evaluation.worker import Job, Worker, is_here, lacking
 from workbench.evaluation.workers import Died, Failed, Finished, Opened, Reply
 from workbench.registry.budget import estimated_bytes
+from workbench.system.atomic_files import ROOM
 
 LOCAL = "local"
 CONNECT_SECONDS = 10.0
@@ -160,7 +162,9 @@ class RayWorkers:
             with warnings.catch_warnings(action="ignore"):  # one sentence is enough
                 self._ray.init(**arguments, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # ConnectionError, RuntimeError, ValueError and others
-            raise Unavailable(f"the Ray cluster {address} cannot be reached: {message_of(error)}") from error
+            raise Unavailable(
+                f"the Ray cluster {address} cannot be reached: {_full_disk() or message_of(error)}"
+            ) from error
 
     @property
     def place(self) -> str:
@@ -276,6 +280,16 @@ def _cannot_start(error: Exception) -> Unavailable:
         f"a worker{f' on the machine {machine[1]}' if machine else ''} does not start: {text.splitlines()[-1]:.300}; "
         "install the same version of the workbench, with all that it needs, on every machine"
     )
+
+
+def _full_disk() -> str:
+    """Returns a sentence if Ray's folder on this machine has no space left, for which Ray itself only waits in vain."""
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return ""
+    return "" if free >= ROOM else f"the disk of {folder}, where Ray writes, is full; make room, or set RAY_TMPDIR"
 
 
 def _check_port(address: str) -> None:

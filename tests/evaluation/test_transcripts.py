@@ -127,6 +127,37 @@ def test_names_of_several_recordings_decide_nothing(corpus: Path) -> None:
     assert result_texts(corpus, file) == {"first": None, "second": "one"}
 
 
+def test_the_most_exact_name_decides_and_every_form_of_it_counts(corpus: Path) -> None:
+    rows = ["a/x.wav,one,x", "b/x.wav,two,X", "c/Zoé ß.wav,three,third", "d.wav,four,d"]
+    corpus.write_text("\n".join(["audio,text,id", *rows]) + "\n")
+    file = corpus.parent / "hyp.jsonl"
+    forms = [
+        ("x", "X", "third", "d"),  # ids that differ in their capitals
+        ("a/x", "b/x", "c/ZOE\u0301 SS", "d-d"),  # no endings; another accent; ESPnet's id twice
+        *[tuple(f"{corpus.parent}/{row.partition(',')[0]}" for row in rows)],
+    ]
+    for number, names in enumerate(forms):
+        file.write_text("".join(json.dumps({"id": name, "text": name}) + "\n" for name in names))
+        outcome = evaluation.run(corpus, [], corpus.parent / f"results-{number}", transcripts={"other": file})
+        assert tuple(each.text for each in outcome.evaluation.results()) == names
+
+
+def test_results_count_what_is_new_and_have_the_length_and_the_normaliser_of_the_run(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(corpus.parent))
+    corpus.write_text("audio,text,duration\na.wav,three,1.5\nb.wav,nine two,2\n")
+    (corpus.parent / "text").write_text("a 3\nb nine two\n")
+    settings: dict[str, object] = {"transcripts": {"other": "~/text"}, "normaliser": "digits"}
+    out = corpus.parent / "results"
+    counts = [evaluation.run(corpus, [], out, limit=limit, **settings).computed for limit in (1, None, None)]  # type: ignore[arg-type]
+    assert counts == [1, 1, 0]
+    stored = evaluation.read(out)
+    assert [each.audio_seconds for each in stored.results()] == [1.5, 2.0]
+    assert [each.scores["words"]["hits"] for each in stored.results() if each.scores is not None] == [1, 2]
+    assert stored.run.models[0].card == {"file": "text"}
+
+
 def test_wrong_file_leaves_no_directory_and_can_be_mended(corpus: Path) -> None:
     file = corpus.parent / "text"
     file.write_text("x one\n")

@@ -247,6 +247,18 @@ def test_missing_cmvn_file_named_in_config_yaml_is_refused(directory: Path) -> N
     assert "names frontend_conf.cmvn_file = gone.mvn, and there is no such file" in sentence(error)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("lfr_n", -1), ("window", "x" * 1000), ("frame_shift", [[5]] * 1000), ("snip_edges", "x" * 1000)]
+)
+def test_value_of_the_front_end_is_refused_with_the_file_and_a_short_quote(
+    key: str, value: Any, directory: Path
+) -> None:
+    change_config(directory, lambda config: config["frontend_conf"].update({key: value}))
+    with pytest.raises(BadInput) as error:
+        read_checkpoint(directory).frontend()
+    assert sentence(error).startswith(f"it/config.yaml: frontend_conf.{key} is ") and len(sentence(error)) < 250
+
+
 @pytest.mark.parametrize("section", ["encoder_conf", "frontend_conf", "model_conf", "tokenizer_conf"])
 def test_config_sections_that_are_not_mappings_are_refused(section: str, directory: Path) -> None:
     change_config(directory, lambda config: config.update({section: "none"}))

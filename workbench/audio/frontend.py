@@ -49,10 +49,10 @@ class FrontendConfig:
             raise BadInput(f"frontend_conf.fs is {fs} Hz; only {SAMPLE_RATE} Hz is supported")
         window = section.get("window", default.window)
         if window not in WINDOWS:
-            raise BadInput(f"frontend_conf.window is {window!r}; expected one of {', '.join(WINDOWS)}")
+            raise BadInput(f"frontend_conf.window is {window!r:.80}; expected one of {', '.join(WINDOWS)}")
         cmvn_file = section.get("cmvn_file")
         if cmvn_file is not None and not isinstance(cmvn_file, str):
-            raise BadInput(f"frontend_conf.cmvn_file is {cmvn_file!r}; expected the name of a file")
+            raise BadInput(f"frontend_conf.cmvn_file is {cmvn_file!r:.80}; expected the name of a file")
         return cls(
             fs=fs,
             window=window,
@@ -154,12 +154,12 @@ def _whole_number(section: Mapping[str, Any], key: str, default: int, maximum: i
 def _number(section: Mapping[str, Any], key: str, default: float, minimum: float = 0) -> float:
     value = section.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not minimum <= value < 1e6:
-        raise BadInput(f"frontend_conf.{key} is {value!r}; expected a number of at least {minimum}")
+        raise BadInput(f"frontend_conf.{key} is {value!r:.80}; expected a number of at least {minimum}")
     return value
 
 
 def _flag(section: Mapping[str, Any], key: str, default: bool) -> bool:
     value = section.get(key, default)
     if not isinstance(value, bool):
-        raise BadInput(f"frontend_conf.{key} is {value!r}; expected true or false")
+        raise BadInput(f"frontend_conf.{key} is {value!r:.80}; expected true or false")
     return value

@@ -72,7 +72,11 @@ class FunasrCheckpoint:
         normalize = self.config.get("normalize")
         if normalize is not None:
             raise BadInput(f"normalize in {where} is {normalize!r:.80}; only normalisation by a CMVN file is supported")
-        return FrontendConfig.from_yaml(self.section("frontend_conf"))
+        section = self.section("frontend_conf")
+        try:
+            return FrontendConfig.from_yaml(section)
+        except BadInput as error:  # it names the key
+            raise BadInput(f"{self.described_in}: {error}") from error
 
     def file(self, section: str, key: str) -> Path | None:
         """Returns the path that `section.key` names, or None."""

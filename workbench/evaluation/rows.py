@@ -93,7 +93,8 @@ class Result:
         if not _is_counted(row.get("scores")):
             raise ValueError("a result without its counts")
         try:
-            return cls(**{name: tuple(value) if name in _TUPLES else value for name, value in row.items()})
+            fields: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in row.items()}
+            return cls(**fields)
         except TypeError as error:
             raise ValueError("not a result") from error
 

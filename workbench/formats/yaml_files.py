@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import BadInput, message_of, named_message_of
+from workbench.core.errors import BadInput, named_message_of
 from workbench.formats.text_files import read_text
 
 LARGEST = 1 << 20  # bytes; configurations have some thousand, and the parser takes seconds for a million
@@ -37,8 +37,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except BadInput:
         raise
     except yaml.MarkedYAMLError as error:
+        problem = " ".join((error.problem or str(error)).split())
         where = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise BadInput(f"{name} is not valid YAML: {message_of(error.problem or error)}{where}") from error
+        raise BadInput(f"{name} is not valid YAML: {problem:.200}{where}") from error
     except Exception as error:  # for a value that does not fit its tag, such as !!bool x, the package raises any error
         reason = "its lists are nested too deeply" if isinstance(error, RecursionError) else named_message_of(error)
         raise BadInput(f"{name} is not valid YAML: {reason:.200}") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -183,9 +183,11 @@ def _limits(axes: Axes, layer: Layer, end: float, axes_width: float) -> None:
 
 def _name_axes(axes: Axes, x: str, y: str) -> None:
     """Writes the names of both axes; an empty name writes nothing."""
-    for write, name, place in ((axes.set_xlabel, x, {"labelpad": 1}), (axes.set_ylabel, y, {})):
-        if words := style.legible(name):
-            write(words, color=style.INK, fontsize=style.SMALL_POINTS - 1, **place, **style.font_of(words))
+    font: dict[str, Any] = {"color": style.INK, "fontsize": style.SMALL_POINTS - 1}
+    if words := style.legible(x):
+        axes.set_xlabel(words, labelpad=1, **font, **style.font_of(words))
+    if words := style.legible(y):
+        axes.set_ylabel(words, **font, **style.font_of(words))
 
 
 def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, side: str) -> None:

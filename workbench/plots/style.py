@@ -190,7 +190,7 @@ def place_text(
         "fontsize": size,
         **font_of(fitted_text),
     } | properties
-    return axes.text(x, y, fitted_text, **all_properties)  # type: ignore[arg-type]
+    return axes.text(x, y, fitted_text, **all_properties)
 
 
 def font_of(text: str) -> dict[str, Any]:

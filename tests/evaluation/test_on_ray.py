@@ -25,7 +25,7 @@ from benchmarks.evaluate_kills import check, make_corpus
 from tests.support.driven_evaluations import KEYS, all_rows, chosen, computed, drive, emptied
 from tests.support.fake_ray import FakeRay, RayTaskError
 from workbench import evaluation
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.evaluation import on_ray
 from workbench.evaluation.on_ray import RayWorkers
 from workbench.evaluation.rows import Result, Utterance
@@ -135,6 +135,17 @@ def test_full_disk_of_ray_is_named_where_ray_only_waits(fake: Any, monkeypatch: 
         monkeypatch.setattr(on_ray.shutil, "disk_usage", lambda folder, free=free: SimpleNamespace(free=free))
         with pytest.raises(Unavailable, match=f"^the Ray cluster local cannot be reached: {reason}"):
             RayWorkers("local", MODELS)
+
+
+def test_lost_worker_beside_a_full_disk_of_ray_names_the_disk(
+    tmp_path: Path, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(FakeRay({str(number): 1 for number in range(30)}, lambda node, method: node))
+    monkeypatch.setenv("RAY_TMPDIR", "/ray")
+    monkeypatch.setattr(on_ray.shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    unfinished, _ = emptied(tmp_path / "out")
+    with pytest.raises(WorkbenchError, match=r"was lost \(\w+; the disk of /ray, where Ray writes, is full; make room"):
+        drive(unfinished, RayWorkers("auto", MODELS))
 
 
 def test_containers_of_one_machine_that_have_one_name_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,7 @@ class RayWorkers:
         except self._ray.exceptions.RayError as error:
             if getattr(error, "actor_init_failed", False) or isinstance(error, self._ray.exceptions.RayTaskError):
                 return Failed(number, _cannot_start(error))
-            return Died(number, f"was lost ({type(error).__name__})")
+            return Died(number, f"was lost ({'; '.join(filter(None, (type(error).__name__, _full_disk())))})")
         if isinstance(value, tuple):
             kind, sentence = value
             return Failed(number, kind(sentence))
@@ -283,7 +283,7 @@ def _cannot_start(error: Exception) -> Unavailable:
 
 
 def _full_disk() -> str:
-    """Returns a sentence if Ray's folder on this machine has no space left, for which Ray itself only waits in vain."""
+    """Returns a sentence if Ray's folder on this machine has no space left, which Ray's own errors do not say."""
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     try:
         free = shutil.disk_usage(folder).free

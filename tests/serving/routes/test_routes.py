@@ -293,6 +293,8 @@ NO_JSON = (b"", b"{", b"[]", b"[" * 100_000, b"\xff", b'{"top_p": NaN}', b'{"see
     [
         (b"{", "line 1 column 2"),
         (b'{"top_p": NaN}', "NaN is not a JSON number"),
+        (b'{"seed": -' + 309 * b"9" + b"}", f"-{19 * '9'} is too large"),
+        (b'{"seed": ' + 5000 * b"9" + b"}", f"{20 * '9'} is too large"),
         (rb'{"model": "a\ud800"}', "a text holds half a character"),
     ],
 )

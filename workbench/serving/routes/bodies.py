@@ -28,6 +28,7 @@ from workbench.system.tempdirs import make_tempdir, remove_tempdir
 MAX_FIELDS = 200
 PIECE = 1 << 20
 MAX_VALUES = 1 << 19  # in a text of JSON
+MAX_DIGITS = 308  # of a whole number: so many fit a float
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped surrogate; a character needs two
 
 
@@ -59,7 +60,7 @@ def once_more(messages: list[Message], receive: Receive) -> Receive:
 
 
 def too_large(limit: int) -> Refusal:
-    """Returns the refusal of a body of more than `most` bytes."""
+    """Returns the refusal of a body of more than `limit` bytes."""
     return Refusal(f"the request has more than {size(limit)}, the most that this server takes", status=413)
 
 
@@ -78,7 +79,7 @@ def parsed(content: str | bytes | bytearray) -> Any:
     check_values(content)
     try:
         text = content if isinstance(content, str) else content.decode(json.detect_encoding(content))
-        found = json.loads(text, parse_constant=_no_number, parse_float=_finite)
+        found = json.loads(text, parse_constant=_no_number, parse_float=_finite, parse_int=_whole)
         if _SURROGATE.search(text):
             json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -96,6 +97,12 @@ def _finite(text: str) -> float:
     if math.isinf(found := float(text)):
         raise ValueError(f"{text:.20} is too large")
     return found
+
+
+def _whole(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"{text:.20} is too large")
+    return int(text)
 
 
 async def read_json(request: Request, limit: int) -> dict[str, Any]:

@@ -216,9 +216,8 @@ const draw = () => {
   showFrame(frame);
 };
 
-let isPrinting = false; // see assets/chat/dom.js
-addEventListener('beforeprint', () => { isPrinting = true; });
-addEventListener('afterprint', () => { isPrinting = false; });
-new ResizeObserver(() => { if (parts && parts.canvas.isConnected && !isPrinting) drawPicture(props.value); }).observe(holder);
+import(new URL('chat/scripts/dom.js', document.baseURI)).then(({observeSize}) => {
+  observeSize(holder, () => { if (parts && parts.canvas.isConnected) drawPicture(props.value); });
+});
 watch('value', draw);
 draw();

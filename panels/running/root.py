@@ -91,7 +91,11 @@ class Page(gr.Blocks):
             if not all(map(os.path.exists, _paths_of(inputs))):
                 raise _not_uploaded(block_fn)
             refuse_wrong_types(inputs, block_fn)
-            return plain_strings(list(await super().preprocess_data(block_fn, inputs, state, explicit_call)))
+            values = await super().preprocess_data(block_fn, inputs, state, explicit_call)
+            return [
+                plain_paths(value) if isinstance(place, gr.File) else value
+                for value, place in zip(values, block_fn.inputs, strict=True)
+            ]
         except BadInput as error:
             raise page_error(error) from None
         except InvalidPathError:
@@ -152,14 +156,14 @@ def _from_visitor(inputs: Sequence[Any], function: BlockFunction) -> list[Any]:
     return ["" if isinstance(place, gr.HTML) and isinstance(value, str) else value for value, place in pairs]
 
 
-def plain_strings(values: Any) -> Any:
-    """Returns the values with a plain `str` for each text, in lists too.
+def plain_paths(value: Any) -> Any:
+    """Returns the value of a file component with a plain `str` for each path.
 
-    Gradio's file component gives a subclass of `str`. Another process that receives one imports all of Gradio.
+    Gradio gives a subclass of `str`. Another process that receives one imports all of Gradio.
     """
-    if isinstance(values, str):
-        return str(values)
-    return [plain_strings(each) for each in values] if isinstance(values, list) else values
+    if isinstance(value, str):
+        return str(value)
+    return [str(each) for each in value] if isinstance(value, list) else value
 
 
 def refuse_addresses(arguments: Any) -> None:

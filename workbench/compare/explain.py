@@ -3,8 +3,8 @@
 An explanation is a `Hint`. It is given only if it predicts the candidate to within rounding, on all its rows, from the
 reference and from the candidate's earlier stages. Within rounding means that the remaining error is at most a tenth of
 the stage's error, at most the stage's own limit, and at most a few times the error of the stages before, or the
-distance from float64 that noise explains, with that of the weights of a candidate's file. A fault of another kind gets
-no hint; then only the stage is known.
+distance from float64 that noise explains. A candidate with the weights of a quantised file may also keep what these
+weights move. A fault of another kind gets no hint; then only the stage is known.
 
 A hint says what the numbers are, not how the port computes them. Two causes may give the same numbers.
 """
@@ -69,7 +69,7 @@ _REMAINING_SHARE = 0.1  # of a stage's error that may remain
 _ROUNDINGS = 16  # of float32 that may remain without earlier stages and without float64
 _COARSE_ROUNDINGS = 4  # the same of a coarser type, which rounds results and not every term of a sum
 _EARLIER_FACTOR = 4.0  # times the largest error of the stages before
-_WEIGHTS_FACTOR = 2.0  # times the error of the weights of a file at the stage, whose size a fault may change
+_WEIGHTS_FACTOR = 2.0  # times the distance that the weights of a file move the stage; a fault may enlarge it
 _MAX_STAGES = 8  # of an isolated run
 _NUMBERS = ("numbers", "logits")
 _VAGUE = ("constant of each channel",)  # kinds of which the weights may show the cause

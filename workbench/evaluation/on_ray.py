@@ -94,9 +94,7 @@ class Actor:
 
 
 def this_machine() -> str:
-    """Returns a text that differs between two machines, and between two containers of one machine, whose files differ;
-    also if both have the same name.
-    """
+    """Returns a text that tells machines of one name apart, and containers of one machine, as their files differ."""
     boot = BOOT.read_text().strip() if BOOT.exists() else ""
     return f"{socket.gethostname()} {boot} {MOUNTS.readlink() if MOUNTS.is_symlink() else ''}"
 

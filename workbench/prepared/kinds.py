@@ -58,9 +58,9 @@ def unused_packages(runtime: str, outside: bool = False) -> list[str]:
         outside: the family comes from another package, so what it needs is not known.
     """
     known = RUNTIMES.get(runtime)
-    packages = [] if outside else [CLASSICAL_MODELS]
-    if not outside and not (known and known.parallel):
-        packages.append(MISTRAL_TOKENIZERS)
+    packages = []
+    if not outside:
+        packages += [CLASSICAL_MODELS] if known and known.parallel else [CLASSICAL_MODELS, MISTRAL_TOKENIZERS]
     if known and known.opens_gguf:
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say on stderr that torch is missing
         packages.append("torch")  # takes seconds and 350 MB

@@ -12,9 +12,7 @@ import pytest
 from tests.support.fake_lab import FakeRegistry, FakeSession, dies
 from tests.support.networks import STAGES, computed
 from workbench.cli import commands, sources
-from workbench.core.errors import BadInput, SessionDied
-from workbench.prepared import pool as prepared
-from workbench.prepared.pool import PreparedProcesses
+from workbench.core.errors import SessionDied
 
 Capture = pytest.CaptureFixture[str]
 
@@ -43,25 +41,6 @@ def run(capsys: Capture, *words: str, source: str = "talk.wav") -> tuple[int, li
         status = int(stop.code or 0)
     out, err = capsys.readouterr()
     return status, out.splitlines(), err.splitlines()
-
-
-def test_sessions_of_a_comparison_come_from_prepared_processes(
-    capsys: Capture, fakes: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(prepared.SWITCH, raising=False)
-    pool = PreparedProcesses()
-    monkeypatch.setattr(prepared, "PREPARED", pool)
-    were_on = []
-
-    def run_parity(*_: object, **__: object) -> None:
-        were_on.append(pool.on)
-        raise BadInput("enough")
-
-    monkeypatch.setattr("workbench.parity_lab.run_parity", run_parity)
-    run(capsys, "--candidates", "gguf")
-    monkeypatch.setenv(prepared.SWITCH, "0")
-    run(capsys, "--candidates", "gguf")
-    assert were_on == [True, False] and not pool.on
 
 
 def test_all_candidates_within_tolerance_exit_0(capsys: Capture, fakes: Registry) -> None:

@@ -16,6 +16,8 @@ from tests.support.networks import STAGES, computed
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.progress import report
 from workbench.parity_lab import ParityRun, run_parity
+from workbench.prepared import pool as prepared
+from workbench.prepared.pool import PreparedProcesses
 from workbench.system.tempdirs import OWNER
 
 
@@ -49,6 +51,27 @@ def test_candidates_are_judged_by_the_tolerance_of_their_precision(fakes: FakeRe
         assert run.status == 1
         with pytest.raises(KeyError, match="there are gguf:f32"):
             run["gguf"]
+
+
+def test_sessions_of_a_run_come_from_prepared_processes(fakes: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = PreparedProcesses()
+    monkeypatch.setattr(prepared, "PREPARED", pool)
+    were_on: list[bool] = []
+    for switch, expected in (("", True), ("0", False)):
+        monkeypatch.setenv(prepared.SWITCH, switch)
+        were_on.clear()
+        parity(fakes, "gguf", on_progress=lambda *_: were_on.append(pool.on)).close()
+        assert set(were_on) == {expected} and not pool.on
+
+
+def test_prepared_processes_that_were_given_up_stay_so(fakes: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = PreparedProcesses()
+    monkeypatch.setattr(prepared, "PREPARED", pool)
+    pool.use()
+    monkeypatch.setattr(pool, "use", lambda: pytest.fail("they would start again"))
+    parity(fakes, "gguf").close()
+    assert pool.on
+    pool.close()
 
 
 def test_repr_of_a_run_and_of_an_outcome_is_one_line(fakes: FakeRegistry) -> None:

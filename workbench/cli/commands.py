@@ -258,7 +258,6 @@ def _parity(parsed: argparse.Namespace) -> int:
     from workbench.compare import read_mapping
     from workbench.parity_lab import report_place, run_parity
     from workbench.parity_lab.judgement.baseline import read_baseline, regressions
-    from workbench.prepared.pool import prepared_processes
 
     reads = [*parsed.inputs, *parsed.audio, *parsed.embedding, *parsed.candidates, parsed.reference]
     reads += filter(None, (parsed.messages, parsed.baseline, parsed.mapping))
@@ -272,7 +271,7 @@ def _parity(parsed: argparse.Namespace) -> int:
     mapping = read_mapping(parsed.mapping) if parsed.mapping else None
     progress = ProgressLine()
     parsed.source = parsed.inputs[0] if parsed.inputs else None
-    with prepared_processes(early=False), Registry() as registry:
+    with Registry() as registry:
         if several_asked(parsed, registry.card(parsed.model)):
             runs = parity_on_inputs(parsed, registry, mapping, progress)
             for line in lines_of_inputs(runs, parsed.json):

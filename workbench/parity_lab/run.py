@@ -31,11 +31,13 @@ from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 from workbench.parity_lab.plan import Plan, plan_run
 from workbench.parity_lab.tracer import Tracer, folder_for
 from workbench.parity_lab.weights import WeightChecks
+from workbench.prepared.pool import prepared_processes
 from workbench.registry.registry import Registry
 from workbench.session.values import AudioSource, Prompt
 from workbench.trace.trace import StageFilter
 
 
+@prepared_processes(early=False)
 def run_parity(
     registry: Registry,
     model: str | Path,

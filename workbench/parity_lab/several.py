@@ -26,6 +26,7 @@ from workbench.parity_lab.options import USUAL, ParityOptions
 from workbench.parity_lab.outcome import FORMAT, Outcome, Status, exit_status
 from workbench.parity_lab.run import run_parity
 from workbench.parity_lab.weights import WeightChecks
+from workbench.prepared.pool import prepared_processes
 from workbench.registry.registry import Registry
 from workbench.trace.order import computation_order
 
@@ -167,6 +168,7 @@ class ParityRuns:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
 
 
+@prepared_processes(early=False)
 def run_parity_on_inputs(
     registry: Registry,
     model: str | Path,

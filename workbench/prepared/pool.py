@@ -5,8 +5,8 @@ prepared process it starts in a moment. There is one prepared process for each k
 (`workbench.prepared.kinds`). It starts when it is first wanted, or early with `start`, and ends with this process.
 `workbench.prepared.process` is the other end.
 
-The page uses them, and so do commands that open several sessions. Elsewhere they are off. The environment variable
-WORKBENCH_PREPARED says otherwise: 1 or 0. Where a prepared process cannot be used, sessions start without it.
+The page uses them, and so does a comparison, which opens several sessions. Elsewhere they are off. The environment
+variable WORKBENCH_PREPARED says otherwise: 1 or 0. Where a prepared process cannot be used, sessions start without it.
 """
 
 from __future__ import annotations
@@ -353,7 +353,8 @@ def prepared_processes(*, early: bool = True) -> Iterator[None]:
     """
     were_on = PREPARED.on
     if os.environ.get(SWITCH) != "0":
-        PREPARED.use()
+        if not were_on:  # else those that were given up would start again
+            PREPARED.use()
         if early:
             PREPARED.start([kind for kind in STARTED_EARLY if RUNTIMES[kind.runtime].missing(kind.language) is None])
     try:

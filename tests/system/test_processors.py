@@ -1,8 +1,10 @@
-"""The number of threads of a computation: one for a small model, all processors for a large one."""
+"""The threads of a computation: one for a small model, all processors for a large one; how they wait on a server."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from workbench.isolation.loader import open_alone
 from workbench.registry.sources import assets
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
 from workbench.system import processors
-from workbench.system.processors import SMALL_BYTES, default_threads
+from workbench.system.processors import SMALL_BYTES, SPINS, WAITING, default_threads, share_processors
 
 
 @pytest.fixture
@@ -63,3 +65,23 @@ def test_weight_files_are_found_in_a_checkpoint_and_one_folder_below(tmp_path: P
     np.save(tmp_path / "stage.npy", np.zeros(3))
     assert {path.name for path in weight_files(tmp_path)} == {"model.pt", "a.safetensors"}
     assert file_bytes(tmp_path) == 20 and file_bytes(tmp_path / "model.pt") == 10 and file_bytes(tmp_path / "no") == 0
+
+
+@pytest.mark.parametrize("chosen", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}])
+def test_threads_wait_as_the_user_says(chosen: dict[str, str]) -> None:
+    environment = dict(chosen)
+    share_processors(environment)
+    assert environment == chosen
+
+
+def test_threads_of_a_server_sleep_while_they_wait() -> None:
+    program = (
+        "from workbench.prepared.kinds import session_environment\n"
+        "from workbench.serving.admission.limits import LOCAL\n"
+        "from workbench.serving.start import prepare_process\n"
+        "prepare_process(LOCAL)\n"
+        "for parallel in (False, True): print(session_environment(parallel)['GOMP_SPINCOUNT'])\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in WAITING}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [SPINS, SPINS]

@@ -8,14 +8,17 @@ from workbench.audio.read import MINUTES_VARIABLE
 from workbench.serving.admission.limits import Limits
 from workbench.system.endings import remove_leftovers
 from workbench.system.memory import map_large_blocks, use_one_heap
+from workbench.system.processors import share_processors
 
 
 def prepare_process(limits: Limits) -> None:
     """Makes this process hold little memory, removes what killed programs left behind, and limits recordings.
 
-    The sessions of the server inherit the limit by the environment.
+    The sessions of the server inherit the limit by the environment, and so does the way in which their threads wait:
+    several sessions share the processors.
     """
     use_one_heap()
     map_large_blocks()
     remove_leftovers()
+    share_processors(os.environ)
     os.environ[MINUTES_VARIABLE] = str(limits.audio_minutes)

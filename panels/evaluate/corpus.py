@@ -28,6 +28,7 @@ from workbench.evaluation.manifests.parquet import is_parquet
 from workbench.evaluation.places import DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
 from workbench.evaluation.transcripts.files import read_transcripts
+from workbench.formats.other_files import TEXT, other_kind
 from workbench.formats.zip_names import named_members
 from workbench.registry.sources import assets
 from workbench.serving.admission.guard import Guard
@@ -45,6 +46,9 @@ OPENERS: Mapping[bytes, Any] = {
 }  # by the first bytes of a file
 MAX_ROWS = 1000  # that are read before a run, to see whether one can be used
 PIECE = 1 << 20  # bytes
+PACKED = (".gz", ".bz2", ".xz")
+HEAD = 512  # bytes that show the kind of a file
+EXPECTED = "recordings, their texts, a manifest, a Parquet file, or a .zip or .tar file of these"
 EXAMPLE = "samples/manifest.csv"  # in the assets
 
 
@@ -119,7 +123,10 @@ def _manifest_in(folder: Path) -> Path:
 
 
 def check_upload(file: Path) -> None:
-    """Raises `BadInput` for a recording, a manifest or an archive that cannot be read, before a run needs it."""
+    """Raises `BadInput` for a recording, a manifest or an archive that cannot be read, and for what is none of them.
+
+    So a user learns it before a run needs the file.
+    """
     if file.suffix.lower() == ".zip":
         with _archive(file):
             pass
@@ -133,6 +140,11 @@ def check_upload(file: Path) -> None:
                 next((row for row in islice(found.rows(), MAX_ROWS) if isinstance(row, Utterance)), None)
         except BadInput as error:
             raise _as_uploaded(error, file.parent) from error
+    elif not (is_archive(file) or file.suffix.lower() in PACKED):
+        with file.open("rb") as stream:
+            kind = other_kind(stream.read(HEAD))
+        if kind and kind != TEXT:  # texts of recordings have many endings
+            raise BadInput(f"{file.name} is {kind}; expected {EXPECTED}")
 
 
 def uploaded_transcripts(files: Sequence[str]) -> dict[str, str]:

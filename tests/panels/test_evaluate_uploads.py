@@ -73,11 +73,16 @@ def test_names_in_an_uploaded_archive_are_those_of_its_author(tmp_path: Path) ->
 
 def test_wrong_upload_is_reported_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "fine.txt").write_text("one two")
-    valid_files = [str(tone(tmp_path / "fine.wav")), str(tmp_path / "fine.txt")]
+    (tmp_path / "wide.stm").write_text("fine 1 ann 0 0.5 one two", encoding="utf-16")
+    (tmp_path / "texts.gz").write_bytes(gzip.compress(b"one two"))
+    names = ("fine.txt", "wide.stm", "texts.gz")
+    valid_files = [str(tone(tmp_path / "fine.wav")), *(str(tmp_path / name) for name in names)]
     for name, sentence in (
         ("paper.wav", "paper.wav is not a sound file that can be read: it is a PDF document"),
         ("packed.zip", "packed.zip cannot be unpacked"),
         ("list.csv", "list.csv is a PDF"),
+        ("paper.pdf", "paper.pdf is a PDF document; expected recordings"),
+        ("paper.txt", "paper.txt is a PDF document; expected recordings"),
     ):
         file = tmp_path / name
         file.write_bytes(b"%PDF-1.7\n")

@@ -21,6 +21,7 @@ _OTHER_FORMATS = (
     (b"\xd0\xcf\x11\xe0", "an Office document"),
     (b"SQLite format 3", "a database"),
 )
+TEXT = "a text"
 _WIDE_TEXT = (b"\xff\xfe", b"\xfe\xff")  # byte order marks; MPEG audio may begin with the first one, too
 _TAR_MARK = slice(257, 262)
 
@@ -35,5 +36,5 @@ def other_kind(head: bytes) -> str | None:
     if head[:2] in _WIDE_TEXT and len(head) >= 8:
         upper = head[3::2] if head[:2] == _WIDE_TEXT[0] else head[2::2]
         if upper.count(0) > len(upper) // 2:
-            return "a text"
+            return TEXT
     return None

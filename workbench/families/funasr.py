@@ -7,7 +7,6 @@ file that it names instead; without it, the usual file names are used.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -15,6 +14,7 @@ from typing import Any
 
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
+from workbench.formats.json_files import read_json_file
 from workbench.formats.yaml_files import read_yaml
 from workbench.system.folders import is_file
 
@@ -182,13 +182,7 @@ def _file_metas(directory: Path) -> dict[str, Any]:
     path = directory / "configuration.json"
     if not path.is_file():
         return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{directory.name}/configuration.json cannot be read as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise BadInput(f"{directory.name}/configuration.json holds a {type(content).__name__}; expected a JSON object")
-    metas = content.get("file_path_metas", {})
+    metas = read_json_file(path).get("file_path_metas", {})
     if not isinstance(metas, dict):
         return {}
     _check_inside(metas, directory)

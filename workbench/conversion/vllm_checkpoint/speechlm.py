@@ -19,9 +19,9 @@ from workbench.conversion.language_network import OUTPUT, expected_tensors, with
 from workbench.conversion.vllm_checkpoint.directory import VllmCheckpoint
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput
-from workbench.families.language.directory import read_json
 from workbench.families.speechlm.directory import TEXT_TOKENIZER, VLLM_CODEC, VLLM_CONFIG, WHOLE_TOKENIZER, config_file
 from workbench.families.speechlm.model import CODEC_PREFIX, SpeechLmModel, read_speechlm
+from workbench.formats.json_files import read_json_file
 from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
 from workbench.runtimes.pytorch.checkpoints.weights import check_tensors, read_safetensors
@@ -140,7 +140,7 @@ def _files(model: SpeechLmModel) -> dict[str, bytes]:
         if model.codec.directory is not None:
             files[f"{VLLM_CODEC}/config.json"] = (model.codec.directory / "config.json").read_bytes()
     config_path = config_file(model.directory)
-    stated_config = read_json(config_path) if config_path.is_file() else {}
+    stated_config = read_json_file(config_path) if config_path.is_file() else {}
     config |= {name: stated_config[name] for name in DEFAULTS if stated_config.get(name) is not None}
     files[VLLM_CONFIG] = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
     return files | {path.name: path.read_bytes() for path in sorted(model.directory.glob("inference*.yaml"))}

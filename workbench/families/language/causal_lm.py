@@ -6,7 +6,6 @@ ids. This file opens no weights and computes nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from workbench.families.language.directory import (
     read_language_config,
 )
 from workbench.families.speech_llm.funasr_nano import FunasrNanoModel, is_funasr_nano, read_funasr_nano
+from workbench.formats.json_files import read_json_file
 from workbench.session.values import Prompt
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -212,10 +212,10 @@ def loads_unconverted(directory: Path, family: str) -> bool:
     if family != "causal_lm" or (directory / "config.yaml").is_file():
         return False
     try:
-        content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):  # its reader reports what is wrong
+        config = read_json_file(directory / "config.json")
+    except BadInput:  # its reader reports what is wrong
         return False
-    if not isinstance(content, dict) or not content.get("architectures"):
+    if not config.get("architectures"):
         return False
     single_file, has_index = "model.safetensors", (directory / "model.safetensors.index.json").is_file()
     if (directory / single_file).is_file():  # transformers loads this file alone

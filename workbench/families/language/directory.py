@@ -16,6 +16,7 @@ from workbench.core.characters import check_characters
 from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput, message_of
 from workbench.families.vocabularies.byte_level import bytes_of, spell
+from workbench.formats.json_files import read_json_file
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders with one structure, so their stages have the same names
 TURN_END = "<|im_end|>"
@@ -61,7 +62,7 @@ class LanguageConfig:
 def is_language_directory(directory: Path) -> bool:
     """Returns whether this is the directory of a causal language model of a known type. Never raises an error."""
     try:
-        return read_json(directory / "config.json").get("model_type") in MODEL_TYPES
+        return read_json_file(directory / "config.json").get("model_type") in MODEL_TYPES
     except BadInput:
         return False
 
@@ -78,7 +79,7 @@ def read_language_config(directory: Path) -> LanguageConfig:
         raise BadInput(f"there is no language model directory {directory}")
     if not (directory / "config.json").is_file():
         raise BadInput(f"language model directory {directory.name} has no config.json")
-    config = read_json(directory / "config.json")
+    config = read_json_file(directory / "config.json")
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
         raise BadInput(f"{directory.name}/config.json is of model type {kind!r}; expected {', '.join(MODEL_TYPES)}")
@@ -91,7 +92,7 @@ def read_language_config(directory: Path) -> LanguageConfig:
     stops = [*_numbers(config.get("eos_token_id"))]
     generation = directory / "generation_config.json"
     if generation.is_file():
-        stops += _numbers(read_json(generation).get("eos_token_id"))
+        stops += _numbers(read_json_file(generation).get("eos_token_id"))
     pads = _numbers(config.get("pad_token_id"))
     vocabulary = _size(config, "vocab_size", directory)
     return LanguageConfig(
@@ -317,17 +318,6 @@ class LanguageTokenizer:
             [dict(message) for message in messages], tokenize=False, add_generation_prompt=True, **variables
         )
         return prompt
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns the JSON object in a file; raises `BadInput` if there is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path.parent.name}/{path.name} cannot be read as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise BadInput(f"{path.parent.name}/{path.name} holds a {type(content).__name__}; expected a JSON object")
-    return content
 
 
 def _numbers(value: Any) -> list[int]:

@@ -29,12 +29,12 @@ from workbench.families.language.directory import (
     LanguageConfig,
     LanguageTokenizer,
     is_language_directory,
-    read_json,
     read_language_config,
 )
 from workbench.families.sanm.encoder import MAX_BLOCKS, MAX_UNITS
 from workbench.families.speech_llm.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
 from workbench.families.speech_llm.instruction import DEFAULT_INSTRUCTION, Instruction
+from workbench.formats.json_files import read_json_file
 from workbench.system.folders import is_file
 
 WEIGHTS, ENCODER_WEIGHTS, CMVN = "model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"
@@ -238,7 +238,7 @@ def read_vllm_fireredasr(directory: Path) -> FireRedAsrModel:
     Raises `BadInput` for any other directory.
     """
     path = Path(directory).absolute() / "config.json"
-    section = read_json(path).get(VLLM_SECTION)
+    section = read_json_file(path).get(VLLM_SECTION)
     where = f"{VLLM_SECTION} in {path.parent.name}/{path.name}"
     if not isinstance(section, Mapping) or section.get("family") != "fireredasr":
         raise BadInput(f"{where} does not describe a FireRedASR-LLM; expected a directory converted for vLLM")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.families.language.directory import FULL, check_followed, read_json
+from workbench.families.language.directory import FULL, check_followed
 from workbench.families.speechlm.parts import (
     MAX_STREAMS,
     SpeechDefaults,
@@ -20,6 +20,7 @@ from workbench.families.speechlm.parts import (
     read_tower,
     with_inference,
 )
+from workbench.formats.json_files import read_json_file
 from workbench.formats.yaml_files import read_yaml
 from workbench.speech.layout import SPECIAL, SpeechLayout
 
@@ -44,7 +45,7 @@ def config_file(directory: Path) -> Path:
 def is_directory_form(directory: Path) -> bool:
     """Returns whether `config.json` is one of a SpeechLM. Never raises an error."""
     try:
-        return read_json(config_file(directory)).get("model_type") in MODEL_TYPES
+        return read_json_file(config_file(directory)).get("model_type") in MODEL_TYPES
     except BadInput:
         return False
 
@@ -140,7 +141,7 @@ def read_directory_tower(directory: Path, config: Mapping[str, Any], where: str)
     if not isinstance(section, Mapping):
         raise BadInput(f"audio_config in {where} is {type(section).__name__}; expected the settings of the audio tower")
     mel = directory / "preprocessor_config.json"
-    tower = read_tower(section, read_json(mel) if mel.is_file() else {}, f"audio_config of {where}")
+    tower = read_tower(section, read_json_file(mel) if mel.is_file() else {}, f"audio_config of {where}")
     width = read_integer(config, "adaptor_input_dim", where, tower.width)
     if width != tower.width:
         raise BadInput(f"adaptor_input_dim in {where} is {width} and the audio tower's output {tower.width} wide")
@@ -180,7 +181,7 @@ def weight_files(directory: Path) -> tuple[Path, ...]:
         if not (directory / SINGLE).is_file():
             raise BadInput(f"{directory.name} has no weights; expected {SINGLE} or {INDEX}")
         return (directory / SINGLE,)
-    places = read_json(directory / INDEX).get("weight_map")
+    places = read_json_file(directory / INDEX).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
         raise BadInput(f"{directory.name}/{INDEX} has no weight_map of file names")
     names = sorted(set(places.values()))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from workbench.core.errors import BadInput
 from workbench.core.options import MAX_TOKENS, ConversingOptions, option
 from workbench.decoding.generation import MAX_SEED, MAX_TEMPERATURE, MIN_TEMPERATURE
-from workbench.families.language.directory import LanguageConfig, read_json
+from workbench.families.language.directory import LanguageConfig
 from workbench.families.speechlm.directory import (
     TEXT_TOKENIZER,
     config_file,
@@ -36,6 +36,7 @@ from workbench.families.speechlm.parts import (
 )
 from workbench.families.speechlm.release import read_release, training_yamls, weights_file
 from workbench.families.speechlm.tokenizer import SpeechTokenizer, read_global_tokenizer, read_text_tokenizer
+from workbench.formats.json_files import read_json_file
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.plan import AnswerPlan
 
@@ -205,7 +206,7 @@ def _first(*values: Value | None) -> Value:
 
 def _read_directory(directory: Path, weights: Path | None) -> SpeechLmModel:
     file = config_file(directory)
-    config, where = read_json(file), f"{directory.name}/{file.name}"
+    config, where = read_json_file(file), f"{directory.name}/{file.name}"
     layout = read_layout(config, where)
     read_tokenizer = read_text_tokenizer if config.get("tokenizer") == TEXT_TOKENIZER else read_global_tokenizer
     tower = read_directory_tower(directory, config, where)

@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput, Unavailable
-from workbench.families.language.directory import read_json
+from workbench.formats.json_files import read_json_file
 
 SAMPLE_RATE = 16000  # Hz, of what the audio tower hears
 # n_window and n_window_infer: of Qwen3-Omni, with which ESPnet trained the published weights, and of the copy of these
@@ -157,7 +157,7 @@ def window_notes(tower: Tower) -> tuple[str, ...]:
 def read_codec(directory: Path, name: str, where: str) -> CodecParts:
     """Reads the configuration of the codec that a checkpoint names; Xcodec's defaults stand for a missing one."""
     folder = named_folder(directory, name)
-    config = read_json(folder / "config.json") if folder is not None else {}
+    config = read_json_file(folder / "config.json") if folder is not None else {}
     if folder is not None and config.get("model_type") != "xcodec":
         raise BadInput(
             f"{folder.name}/config.json, the codec that {where} names, is of model type {config.get('model_type')!r}; "

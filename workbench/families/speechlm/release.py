@@ -13,7 +13,6 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.core.phrases import enumerated
-from workbench.families.language.directory import read_json
 from workbench.families.speechlm.directory import MODEL_TYPES, config_file, language_settings
 from workbench.families.speechlm.parts import (
     CodecParts,
@@ -24,6 +23,7 @@ from workbench.families.speechlm.parts import (
     read_tower,
     require_folder,
 )
+from workbench.formats.json_files import read_json_file
 from workbench.formats.text_files import read_text
 from workbench.formats.yaml_files import LARGEST, read_yaml
 from workbench.speech.layout import SPECIAL, SpeechLayout
@@ -77,7 +77,7 @@ def read_release(directory: Path) -> Release:
     settings = _language_settings(language)
     codec = _codec(directory, audio, where)
     # As many rows as the text model's configuration says, which is more than its tokenizer has tokens.
-    rows = read_integer(read_json(tokenizer / "config.json"), "vocab_size", f"{tokenizer.name}/config.json")
+    rows = read_integer(read_json_file(tokenizer / "config.json"), "vocab_size", f"{tokenizer.name}/config.json")
     streams = min(codec.codebooks, read_integer(audio, "codec_max_token_per_frame", where, MAX_PER_FRAME))
     layer = codec.codes + 1
     weights = audio.get("stream_weights")
@@ -111,7 +111,7 @@ def _training_yaml(directory: Path) -> Path:
     yamls = list(training_yamls(directory))
     if not yamls:
         if (config := config_file(directory)).is_file():
-            read_json(config)  # says what is wrong with a file that cannot be read
+            read_json_file(config)  # says what is wrong with a file that cannot be read
         raise BadInput(
             f"{directory.name} has neither a config.json with model_type {' or '.join(MODEL_TYPES)} nor a training "
             f"yaml with job_type: {JOB}; expected one of them"
@@ -177,7 +177,7 @@ def _folders(directory: Path, content: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def _language_settings(folder: Path) -> dict[str, Any]:
-    config, where = read_json(folder / "config.json"), f"{folder.name}/config.json"
+    config, where = read_json_file(folder / "config.json"), f"{folder.name}/config.json"
     if config.get("model_type") != "qwen3":
         raise BadInput(f"{where} is of model type {config.get('model_type')!r:.80}; expected qwen3")
     for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"):
@@ -203,12 +203,12 @@ def _tower(directory: Path, parts: Mapping[str, Any], where: str) -> Tower | Non
         return None
     section = _section(parts, "continuous_audio", where)
     folder = require_folder(directory, section.get("encoder_hf_model_tag"), "audio tower", where)
-    config: Any = read_json(folder / "config.json")
+    config: Any = read_json_file(folder / "config.json")
     for name in ("thinker_config", "audio_config"):  # of the whole Qwen3-Omni, of its thinker, or of the tower alone
         section_of_tower = config.get(name)
         config = section_of_tower if isinstance(section_of_tower, Mapping) else config
     mel = folder / "preprocessor_config.json"
-    mel_settings = read_json(mel) if mel.is_file() else {}
+    mel_settings = read_json_file(mel) if mel.is_file() else {}
     # An image processor's `do_normalize` may be in this file. ESPnet's own code normalises the samples.
     mel_settings = {name: value for name, value in mel_settings.items() if name != "do_normalize"}
     return read_tower(config, mel_settings, f"{folder.name}/config.json")

@@ -11,8 +11,8 @@ import torch
 
 from workbench.core.errors import BadInput, message_of
 from workbench.core.settings import Settings
-from workbench.families.language.directory import read_json
 from workbench.families.speechlm.model import SpeechLmModel, read_speechlm
+from workbench.formats.json_files import read_json_file
 from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.pytorch.checkpoints.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
 from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors
@@ -137,7 +137,7 @@ def codec_source(model: SpeechLmModel, parts: SpeechLmTensors) -> CodecSource | 
         return None
     folder = model.codec.with_weights(bool(parts.codec))
     place = folder or model.codec.directory
-    settings = read_json(place / "config.json") if place is not None else {}
+    settings = read_json_file(place / "config.json") if place is not None else {}
     if folder is None:
         return CodecSource(settings, parts.codec, parts.where, parts.files)
     files = sorted(folder.glob("model*.safetensors"))

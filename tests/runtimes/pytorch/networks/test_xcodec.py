@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.support.gguf_audio import codec_settings, codec_tensors, drawn_codec
 from tests.support.tiny_speechlm import ACOUSTIC, CODES, SEMANTIC, STREAMS, write_codec
 from workbench.core.errors import BadInput
-from workbench.families.language.directory import read_json
+from workbench.formats.json_files import read_json_file
 from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors
 from workbench.runtimes.pytorch.networks.xcodec import Xcodec, decoder_receptive_field
 from workbench.trace.recorder import Recorder
@@ -33,7 +33,7 @@ def open_codec(directory: Path, streams: int = STREAMS, **changes: Tensor | None
     file = directory / "model.safetensors"
     tensors = {**read_safetensors(file), **changes}
     remaining = {name: value for name, value in tensors.items() if value is not None}
-    return Xcodec(read_json(directory / "config.json"), remaining, streams, CPU, directory.name, [file])
+    return Xcodec(read_json_file(directory / "config.json"), remaining, streams, CPU, directory.name, [file])
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language.directory import LanguageConfig
+from workbench.formats.json_files import read_json_file
 from workbench.formats.weight_files import check_downloaded, weight_files
 from workbench.runtimes.pytorch.inner_stages.gradients import choice_gradients
 from workbench.runtimes.pytorch.inner_stages.inside import looking_inside_stack
@@ -379,8 +380,6 @@ def language_dtype(directory: Path, requested: str) -> str:
     """
     if requested != "auto":
         return requested
-    import json
-
-    content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    dtype = str(content.get("dtype") or content.get("torch_dtype") or "float32")
+    config = read_json_file(directory / "config.json")
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32")
     return dtype if dtype in TORCH_DTYPES and dtype != "float64" else "float32"

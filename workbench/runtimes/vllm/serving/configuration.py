@@ -11,8 +11,8 @@ from typing import Any
 from vllm.logger import init_logger
 from vllm.model_executor.models.config import VerifyAndUpdateConfig
 
-from workbench.families.language.directory import read_json
 from workbench.families.speechlm.directory import config_file, read_layout
+from workbench.formats.json_files import read_json_file
 from workbench.runtimes.vllm.streams.stream_request import width
 
 logger = init_logger("vllm.speech_workbench")
@@ -48,7 +48,7 @@ class SpeechLmConfiguration(VerifyAndUpdateConfig):
             scheduling.async_scheduling = False
         directory = directory_of(model)
         file = config_file(directory)
-        columns = width(read_layout(read_json(file), f"{directory.name}/{file.name}"), evidence=True)
+        columns = width(read_layout(read_json_file(file), f"{directory.name}/{file.name}"), evidence=True)
         if 0 <= model.max_logprobs < columns:
             model.max_logprobs = columns
         teach_conversations()

@@ -248,9 +248,10 @@ def test_damaged_or_missing_weights_raise_an_error(tmp_path: Path) -> None:
     parts[0].unlink()
     with pytest.raises(BadInput, match=f"names {parts[0].name}, and there is no such file"):
         plans_of(directory, "causal_lm")
-    (directory / "model.safetensors.index.json").write_text("[]")
-    with pytest.raises(BadInput, match=r"index\.json is damaged"):
-        plans_of(directory, "causal_lm")
+    for damaged in ("[]", "[" * 100_000):
+        (directory / "model.safetensors.index.json").write_text(damaged)
+        with pytest.raises(BadInput, match=r"index\.json is damaged"):
+            plans_of(directory, "causal_lm")
     (directory / "model.safetensors.index.json").unlink()
     with pytest.raises(BadInput, match="tiny has no weights"):
         plans_of(directory, "causal_lm")

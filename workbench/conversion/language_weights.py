@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
 
 from workbench.core.errors import BadInput
+from workbench.formats.json_files import read_json_file
 from workbench.runtimes.pytorch.checkpoints.memory_mapping import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors, read_state_dict
 
@@ -52,8 +52,8 @@ def _files(directory: Path) -> list[Path]:
             continue
         index_name = f"{directory.name}/{index.name}"
         try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            names = sorted(set(read_json_file(index)["weight_map"].values()))
+        except (BadInput, TypeError, KeyError, AttributeError) as error:
             raise BadInput(f"{index_name} is damaged; expected the file of every tensor under weight_map") from error
         files = [directory / Path(str(part)).name for part in names]
         missing = [file.name for file in files if not file.is_file()]

@@ -6,7 +6,6 @@ A model on a server has no checkpoint here.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
+from workbench.formats.json_files import read_json_file
 from workbench.registry.cards import Card
 from workbench.system.memory import size
 
@@ -164,9 +164,9 @@ def _has_every_shard(directory: Path) -> bool:
     if not (directory / SHARDS).is_file():
         return True
     try:
-        shard_names = set(json.loads((directory / SHARDS).read_text(encoding="utf-8"))["weight_map"].values())
+        shard_names = set(read_json_file(directory / SHARDS)["weight_map"].values())
         return all((directory / name).is_file() for name in shard_names)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (BadInput, OSError, ValueError, TypeError, KeyError, AttributeError):
         return False  # a damaged index: the download repairs it
 
 

@@ -36,8 +36,8 @@ app: $(READY)
 	@exec $(PY) app.py --host $(HOST) $(if $(PORT),--port $(PORT))
 
 # Hundreds of processes start in the tests. Each would compile the project anew where Python is told to keep nothing.
-# NumPy's products take one thread: several that wait for each other on busy cores take three times as long. Those of
-# PyTorch and ggml soon sleep while they wait, as in the sessions of a page.
+# NumPy's products take one thread: several that wait for each other on busy cores take three times as long. Threads
+# of PyTorch and ggml sleep after a short wait, as in the sessions of a page.
 test: $(READY) programs $(VENV)/parquet
 	@env -u PYTHONDONTWRITEBYTECODE OPENBLAS_NUM_THREADS=1 GOMP_SPINCOUNT=5000 $(PY) -m pytest -ra --durations=15 --numprocesses $(JOBS) --dist loadfile $(ARGS)
 

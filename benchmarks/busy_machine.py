@@ -18,23 +18,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-import soundfile
-
+from benchmarks.forward import speech
 from tests.reference.checkpoints import write_sensevoice
 from workbench import Registry
-from workbench.registry.sources import assets
-from workbench.system.processors import SPINS, WAITING
+from workbench.audio.constants import SAMPLE_RATE
+from workbench.audio.read import write_wav
+from workbench.system.processors import WAITING, share_processors
 
 SECONDS = 10
-TURNS = {"default": "300000", "server": SPINS}
-RATE = 16000
-
-
-def write_recording(path: Path) -> None:
-    """Writes ten seconds of speech."""
-    sample, _ = soundfile.read(assets() / "samples" / "long_digits.wav", dtype="float32")
-    soundfile.write(path, np.resize(sample, SECONDS * RATE), RATE, subtype="PCM_16")
 
 
 def seconds_of(model: Path, recording: Path, threads: int, calls: int) -> list[float]:
@@ -48,11 +39,24 @@ def seconds_of(model: Path, recording: Path, threads: int, calls: int) -> list[f
     return times[1:]
 
 
+def seconds_side_by_side(model: Path, recording: Path, options: argparse.Namespace) -> list[float]:
+    """Returns the seconds of the calls of all sessions that run at the same time."""
+    with ThreadPoolExecutor(options.sessions) as executor:
+        jobs = [
+            executor.submit(seconds_of, model, recording, options.threads, options.calls)
+            for _ in range(options.sessions)
+        ]
+        return [seconds for job in jobs for seconds in job.result()]
+
+
 def set_turns(spins: str) -> None:
     """Sets for how long the threads of new sessions wait."""
     for name in WAITING:
         os.environ.pop(name, None)
-    os.environ["GOMP_SPINCOUNT"] = TURNS.get(spins, spins)
+    if spins == "server":
+        share_processors(os.environ)
+    elif spins != "default":
+        os.environ["GOMP_SPINCOUNT"] = spins
 
 
 def main() -> None:
@@ -68,7 +72,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="workbench-benchmark-") as name:
         folder = Path(name)
         recording = folder / "speech.wav"
-        write_recording(recording)
+        write_wav(recording, speech(None)[: SECONDS * SAMPLE_RATE])
         checkpoint = write_sensevoice(folder / "sensevoice")
         file = folder / "sensevoice-f32.gguf"
         convert = [sys.executable, "-m", "workbench", "convert", checkpoint, "--quantization", "f32", "--out", file]
@@ -81,12 +85,7 @@ def main() -> None:
                     for _ in range(options.rounds):
                         for spins, found in times.items():
                             set_turns(spins)
-                            with ThreadPoolExecutor(options.sessions) as executor:
-                                jobs = [
-                                    executor.submit(seconds_of, model, recording, options.threads, options.calls)
-                                    for _ in range(options.sessions)
-                                ]
-                                found += [seconds for job in jobs for seconds in job.result()]
+                            found += seconds_side_by_side(model, recording, options)
                     line = ", ".join(f"{spins} {statistics.median(found):.2f} s" for spins, found in times.items())
                     print(f"{options.sessions} sessions, {busy} busy programs, {runtime}: {line}", flush=True)
             finally:

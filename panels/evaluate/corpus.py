@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from workbench.audio.check import check_sound
+from workbench.audio.refused import head_of
 from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests import FoundCorpus, read_manifest
 from workbench.evaluation.manifests.corpus import is_list, lists_among
@@ -47,7 +48,6 @@ OPENERS: Mapping[bytes, Any] = {
 MAX_ROWS = 1000  # that are read before a run, to see whether one can be used
 PIECE = 1 << 20  # bytes
 PACKED = (".gz", ".bz2", ".xz")
-HEAD = 512  # bytes that show the kind of a file
 EXPECTED = "recordings, their texts, a manifest, a Parquet file, or a .zip or .tar file of these"
 EXAMPLE = "samples/manifest.csv"  # in the assets
 
@@ -123,9 +123,8 @@ def _manifest_in(folder: Path) -> Path:
 
 
 def check_upload(file: Path) -> None:
-    """Raises `BadInput` for a recording, a manifest or an archive that cannot be read, and for what is none of them.
-
-    So a user learns it before a run needs the file.
+    """Raises `BadInput` for a recording, a manifest or an archive that cannot be read, and for a document, a picture or
+    another file that is none of them. The user learns this before a run needs the file.
     """
     if file.suffix.lower() == ".zip":
         with _archive(file):
@@ -141,8 +140,7 @@ def check_upload(file: Path) -> None:
         except BadInput as error:
             raise _as_uploaded(error, file.parent) from error
     elif not (is_archive(file) or file.suffix.lower() in PACKED):
-        with file.open("rb") as stream:
-            kind = other_kind(stream.read(HEAD))
+        kind = other_kind(head_of(file))
         if kind and kind != TEXT:  # texts of recordings have many endings
             raise BadInput(f"{file.name} is {kind}; expected {EXPECTED}")
 

@@ -26,16 +26,23 @@ def test_object_is_read_with_and_without_a_byte_order_mark(tmp_path: Path) -> No
         (b"[1]", r"holds a list; expected a JSON object"),
         (b"\xff{}", r"cannot be read as JSON: it is not UTF-8 text at byte 0"),
         (b"[" * 100_000, r"cannot be read as JSON: it is nested too deeply"),
-        (b" " * 1001, r"cannot be read as JSON: it has more than 1000 bytes"),
     ],
 )
-def test_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, reason: str) -> None:
-    if not content.startswith(b"["):
-        monkeypatch.setattr(json_files, "LARGEST", 1000)
+def test_damaged_file_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "it").mkdir()
     file = tmp_path / "it" / "config.json"
     file.write_bytes(content)
     with pytest.raises(BadInput, match=rf"^it/config\.json {reason}"):
+        read_json_file(file)
+
+
+def test_large_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_files, "LARGEST", 1000)
+    file = tmp_path / "config.json"
+    file.write_bytes(b" " * 998 + b"{}")
+    assert read_json_file(file) == {}
+    file.write_bytes(b" " * 1001)
+    with pytest.raises(BadInput, match=r"config\.json cannot be read as JSON: it has more than 1000 bytes"):
         read_json_file(file)
 
 

@@ -5,8 +5,9 @@ prepared process it starts in a moment. There is one prepared process for each k
 (`workbench.prepared.kinds`). It starts when it is first wanted, or early with `start`, and ends with this process.
 `workbench.prepared.process` is the other end.
 
-The page uses them, and so does a comparison, which opens several sessions. Elsewhere they are off. The environment
-variable WORKBENCH_PREPARED says otherwise: 1 or 0. Where a prepared process cannot be used, sessions start without it.
+The page, the server and comparisons use them, because they open several sessions. Elsewhere they are off. The
+environment variable WORKBENCH_PREPARED turns them on (1) or off (0) everywhere. Where a prepared process cannot be
+used, sessions start without it.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from workbench.system.processors import share_processors
 def prepare_process(limits: Limits) -> None:
     """Makes this process hold little memory, removes what killed programs left behind, and limits recordings.
 
-    The sessions of the server inherit the limit by the environment, and so does the way in which their threads wait:
-    several sessions share the processors.
+    The sessions of the server inherit two things by the environment: the limit, and how their threads wait
+    (`share_processors`), because several sessions compute at the same time.
     """
     use_one_heap()
     map_large_blocks()

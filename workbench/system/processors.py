@@ -25,10 +25,11 @@ def default_threads(weight_bytes: int) -> int:
 def share_processors(environment: MutableMapping[str, str]) -> None:
     """Makes the threads of processes that start with this environment sleep while they wait for each other.
 
-    By default each keeps its processor busy for milliseconds, and on a machine with other work, the thread that it
-    waits for gets none: of two large models that compute at the same time on two processors, each takes four to five
-    times as long. After `SPINS` turns, some 50 to 200 microseconds, the threads sleep. A model that has the machine for
-    itself takes about 10 % longer. Nothing changes if the environment has one of these variables already.
+    By default, a waiting thread keeps its processor busy for milliseconds. On a machine with other work, the thread
+    that it waits for then has no processor: two large models that compute at the same time on two processors each take
+    four to five times as long. This function makes a waiting thread sleep after `SPINS` turns of its loop, which take
+    50 to 200 microseconds. A model that has the machine for itself takes about 10 % longer with it. An environment that
+    has one of the variables in `WAITING` already stays as it is.
     """
     if not any(name in environment for name in WAITING):
         environment["GOMP_SPINCOUNT"] = SPINS

@@ -18,6 +18,7 @@ from typing import Any
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, write_safetensors
 from workbench.core.progress import OnProgress
 from workbench.families.language.directory import VLLM_FORMAT, VLLM_SECTION, LanguageConfig, LanguageTokenizer
+from workbench.formats.json_files import read_json_file
 from workbench.system.atomic_files import UNFINISHED, check_directory, check_room, explained_file_errors
 
 WEIGHTS = "model.safetensors"
@@ -114,7 +115,7 @@ def _write_texts(model: VllmCheckpoint, folder: Path) -> None:
     tokenizer.save(folder, model.special_tokens)
     if model.chat_template is not None:
         (folder / "chat_template.jinja").write_text(model.chat_template, encoding="utf-8")
-    config = ({} if model.whole_config else _read_json(language / "config.json")) | dict(model.config)
+    config = ({} if model.whole_config else read_json_file(language / "config.json")) | dict(model.config)
     if model.architecture is not None:
         config["architectures"] = [model.architecture]
         ids = {token: tokenizer.id_of(token) for token in model.special_tokens}
@@ -131,11 +132,6 @@ def _write_texts(model: VllmCheckpoint, folder: Path) -> None:
     for name, content in model.files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))  # valid, as the family's reader has read it
-    return content
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

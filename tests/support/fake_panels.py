@@ -36,13 +36,13 @@ class FakeSession:
     def __init__(self, model: str, runtime: str, words: str, gate: threading.Event, tags: dict[str, str]):
         self.model, self.runtime, self.words, self.gate, self.tags = model, runtime, words, gate, tags
         self.calls: list[dict[str, Any]] = []
-        self.abandoned = threading.Event()  # set when a caller closed the stream before its end
+        self.abandoned = threading.Event()  # set when a caller ended the stream before its end
 
     def stream(self, audio: str, **options: Any) -> Iterator[Event]:
         self.calls.append(options)
-        length = read(audio).seconds
         parts = []
         try:
+            length = read(audio).seconds
             yield Progress(0.0, length, "transcribing")
             for index, word in enumerate(self.words.split()):
                 start = min(index * 0.5, length)
@@ -50,7 +50,7 @@ class FakeSession:
                 yield parts[-1]
                 yield Progress(start, length, "transcribing")
                 assert self.gate.wait(60), "nobody opened the gate"
-        except GeneratorExit:
+        except (GeneratorExit, Cancelled):  # the reader of recordings raises the second
             self.abandoned.set()
             raise
         yield Transcript(
@@ -91,15 +91,15 @@ class FakeWriter(FakeSession):
     def stream(self, audio: str, **options: Any) -> Iterator[Event]:
         self.calls.append(options)
         self.letters = 0
-        length = read(audio).seconds
         try:
+            length = read(audio).seconds
             yield Progress(0.0, length, "transcribing")
             for end in range(1, len(self.words) + 1):
                 with self._changed:
                     assert self._changed.wait_for(lambda end=end: end <= self.allowed, 60), "nobody allowed more"  # type: ignore[misc]
                 self.letters = end
                 yield Partial(0.0, length, self.words[:end])
-        except GeneratorExit:
+        except (GeneratorExit, Cancelled):  # the reader of recordings raises the second
             self.abandoned.set()
             raise
         segment = Segment(0.0, length, self.words)

@@ -41,20 +41,25 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=_end_with_caller, daemon=True).start()
     last_report = 0.0
+    waiting = ""  # the latest line, until it is written
 
     def report_progress(fraction: float, sentence: str) -> None:
-        nonlocal last_report
+        nonlocal last_report, waiting
+        waiting = json.dumps({"fraction": fraction, "sentence": sentence}) + "\n"
         current_time = time.monotonic()
         if current_time - last_report >= REPORT_SECONDS:
             last_report = current_time
-            print(json.dumps({"fraction": fraction, "sentence": sentence}), file=lines)
+            lines.write(waiting)
+            waiting = ""
 
     try:
         request = json.loads(sys.argv[1])
         family = FAMILIES.get(request["family"])
         is_own = family is not None and not family.package
         with hidden_packages(*([CLASSICAL_MODELS, MISTRAL_TOKENIZERS] if is_own else [])):
-            print(json.dumps(_run(request, report_progress)), file=lines)
+            result = _run(request, report_progress)
+        lines.write(waiting)  # a quick conversion reports its last step too
+        print(json.dumps(result), file=lines)
     except (BadInput, Unavailable) as error:
         print(json.dumps({"error": type(error).__name__, "sentence": str(error)}), file=lines)
         return error.exit_status

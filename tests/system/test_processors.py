@@ -12,13 +12,26 @@ import pytest
 import torch
 
 from tests.runtimes.gguf.graphs.test_weights import random_array, write_matrix
+from workbench.core.errors import BadInput
 from workbench.core.settings import SessionSpec, Settings
 from workbench.formats.weight_files import file_bytes, weight_files
-from workbench.isolation.loader import open_alone
+from workbench.isolation.loader import open_alone, open_here
+from workbench.prepared.kinds import session_environment
 from workbench.registry.sources import assets
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
 from workbench.system import processors
-from workbench.system.processors import SMALL_BYTES, SPINS, WAITING, default_threads, share_processors
+from workbench.system.processors import (
+    DYNAMIC,
+    LEVELS,
+    LIMIT,
+    SMALL_BYTES,
+    SPINS,
+    WAITING,
+    available_processors,
+    default_threads,
+    share_processors,
+    starts_all_threads,
+)
 
 
 @pytest.fixture
@@ -85,3 +98,63 @@ def test_threads_of_a_server_sleep_while_they_wait() -> None:
     environment = {name: value for name, value in os.environ.items() if name not in WAITING}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [SPINS, SPINS]
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("1", 1), ("2", 2), (" 2 ", 2), ("7", 3), ("0", 3), ("-1", 3), ("two", 3), ("", 3)]
+)
+def test_default_number_of_threads_is_at_most_the_limit_of_openmp(
+    three: None, monkeypatch: pytest.MonkeyPatch, limit: str, expected: int
+) -> None:
+    monkeypatch.setenv(LIMIT, limit)
+    assert available_processors() == expected
+
+
+def test_more_threads_than_the_limit_of_openmp_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT, "2")
+    spec = SessionSpec("it", "sensevoice", "pytorch", assets() / "demo-sensevoice", Settings(threads=3))
+    with pytest.raises(
+        BadInput, match=r"threads is 3, and OMP_THREAD_LIMIT in the environment is 2; expected at most 2"
+    ):
+        open_here(spec)
+
+
+def test_sessions_start_all_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ((DYNAMIC, "TRUE"), (LEVELS, "0"), (LIMIT, "2")):
+        monkeypatch.setenv(name, value)
+    environment = session_environment(parallel=False)
+    assert DYNAMIC not in environment and LEVELS not in environment and environment[LIMIT] == "2"
+    monkeypatch.setenv(LEVELS, "2")
+    assert session_environment(parallel=False)[LEVELS] == "2"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [(DYNAMIC, "true", False), (DYNAMIC, "False", True), (LEVELS, "0", False), (LEVELS, "1", True)]
+    + [(LIMIT, "1", False), (LIMIT, "2", True), ("UNRELATED", "0", True)],
+)
+def test_environments_in_which_openmp_may_start_fewer_threads_are_known(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: bool
+) -> None:
+    for each in (DYNAMIC, LEVELS, LIMIT):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv(name, value)
+    assert starts_all_threads(2) is expected and starts_all_threads(1)
+
+
+@pytest.mark.parametrize("variable", ["OMP_DYNAMIC=true", "OMP_MAX_ACTIVE_LEVELS=0", "OMP_THREAD_LIMIT=1"])
+def test_linear_layers_are_right_where_openmp_starts_fewer_threads(variable: str) -> None:
+    program = (
+        "import torch\n"
+        "from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights\n"
+        "torch.set_num_threads(8)\n"
+        "network = torch.nn.Sequential(torch.nn.Linear(560, 512))\n"
+        "x, exact = torch.randn(300, 560), network.double().requires_grad_(False)[0]\n"
+        "expected = exact(x.double())\n"
+        "network = network.float()\n"
+        "finalise_weights(network, torch.device('cpu'))\n"
+        "print((network(x) - expected).abs().max().item() < 1e-3)\n"
+    )
+    environment = {**os.environ, **dict([variable.split("=")])}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"]

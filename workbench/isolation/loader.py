@@ -14,7 +14,7 @@ from workbench.core.settings import (
 from workbench.families import FAMILIES
 from workbench.formats.weight_files import file_bytes
 from workbench.session.protocols import Doubts, Session, TakesSegments
-from workbench.system.processors import default_threads
+from workbench.system.processors import check_thread_limit, default_threads
 
 REMOTE = "workbench.runtimes.vllm.remote"  # the module that opens a model on a server, of any family
 
@@ -55,7 +55,8 @@ def open_alone(spec: SessionSpec) -> Session:
 def open_here(spec: SessionSpec) -> Session:
     """Loads the model in this process, or checks that its server answers.
 
-    Raises `Unavailable` for an empty cell and for a server that does not answer, and `BadInput` for a bad checkpoint.
+    Raises `Unavailable` for an empty cell and for a server that does not answer, and `BadInput` for a bad checkpoint
+    and for more threads than `$OMP_THREAD_LIMIT`.
     """
     if spec.family not in FAMILIES:
         raise BadInput(
@@ -65,6 +66,7 @@ def open_here(spec: SessionSpec) -> Session:
     reason = why_not(spec.family, spec.runtime, spec.server is not None)
     if reason:
         raise Unavailable(reason)
+    check_thread_limit(spec.settings.threads)
     start = time.perf_counter()
     if spec.server is not None:
         session: Session = import_module(REMOTE).open_session(spec)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from workbench.core.runtimes import RUNTIMES
 from workbench.system.imports import CLASSICAL_MODELS, MISTRAL_TOKENIZERS
+from workbench.system.processors import start_all_threads
 
 # torch makes the folder of this name, by default one of the user's in the temporary folder, as soon as transformers
 # imports its compiler, and never removes it.
@@ -81,6 +82,7 @@ def session_environment(parallel: bool) -> dict[str, str]:
     environment.setdefault(COMPILED, tempfile.gettempdir())
     # What numpy multiplies here is small: its threads would wait for each other for longer than they compute.
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
+    start_all_threads(environment)
     if parallel:
         environment["PYTHONWARNINGS"] = ",".join([QUIET, *filter(None, [os.environ.get("PYTHONWARNINGS")])])
     else:

@@ -3,18 +3,63 @@
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
+
+from workbench.core.errors import BadInput
 
 # Weights of a model that computes in one thread. Its operations take less time than threads need to wait for each
 # other: on a busy machine two threads mostly took six to thirty times as long as one, and alone they were no faster.
 SMALL_BYTES = 64 << 20
 WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # variables of GNU's OpenMP, whose threads PyTorch and ggml use
 SPINS = "5000"
+DYNAMIC = "OMP_DYNAMIC"  # "true": OpenMP chooses the number of threads by the load of the machine
+LEVELS = "OMP_MAX_ACTIVE_LEVELS"  # "0": one thread always
+LIMIT = "OMP_THREAD_LIMIT"
 
 
 def available_processors() -> int:
-    """Returns the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Returns the number of processors that this process may use, at most `$OMP_THREAD_LIMIT`."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(count, _thread_limit() or count)
+
+
+def _thread_limit() -> int | None:
+    limit = os.environ.get(LIMIT, "").strip()
+    return int(limit) if limit.isdecimal() and int(limit) > 0 else None  # OpenMP ignores other values
+
+
+def check_thread_limit(threads: int | None) -> None:
+    """Raises `BadInput` if OpenMP would start fewer threads than that for a computation."""
+    limit = _thread_limit()
+    if threads is not None and limit is not None and threads > limit:
+        raise BadInput(
+            f"threads is {threads}, and {LIMIT} in the environment is {limit}; expected at most {limit}, "
+            "or no such limit"
+        )
+
+
+def starts_all_threads(threads: int) -> bool:
+    """Returns whether OpenMP starts all `threads` threads that a computation of this process asks for.
+
+    oneDNN counts on that: with fewer threads, its products hold wrong values, and it reports no error.
+    """
+    is_dynamic = os.environ.get(DYNAMIC, "false").strip().lower() != "false"
+    may_be_fewer = threads > 1 and (is_dynamic or _is_serial(os.environ))
+    return threads <= (_thread_limit() or threads) and not may_be_fewer
+
+
+def start_all_threads(environment: MutableMapping[str, str]) -> None:
+    """Makes OpenMP start all threads that computations of processes with this environment ask for.
+
+    `$OMP_THREAD_LIMIT` stays: see `check_thread_limit`.
+    """
+    environment.pop(DYNAMIC, None)
+    if _is_serial(environment):
+        del environment[LEVELS]
+
+
+def _is_serial(environment: Mapping[str, str]) -> bool:
+    return environment.get(LEVELS, "").strip() == "0"
 
 
 def default_threads(weight_bytes: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from tests.visualise.conftest import SAMPLE, SceneOf
 from workbench.core.errors import BadInput
 from workbench.plots.layers import Axis, Layer, Scale, Unit
+from workbench.prepared import pool as prepared
+from workbench.prepared.pool import PreparedProcesses
 from workbench.registry.registry import Registry
 from workbench.visualise.comparison import difference, side_by_side
 from workbench.visualise.options import ViewOptions
@@ -127,6 +130,24 @@ def test_models_without_a_common_input_are_refused_before_they_are_loaded(monkey
     monkeypatch.setattr(Registry, "open", None)
     with pytest.raises(BadInput, match="demo/qwen3 takes a text and demo/sensevoice a recording; expected two models"):
         visualise("Count.", "demo/qwen3", view="lens", against="demo/sensevoice")
+
+
+def test_both_sessions_of_a_comparison_may_come_from_prepared_processes(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = PreparedProcesses()
+    monkeypatch.setattr(prepared, "PREPARED", pool)
+    monkeypatch.setenv(prepared.SWITCH, "")
+    were_on: list[bool] = []
+    open_session = registry.open
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        were_on.append(pool.on)
+        return open_session(*arguments, **options)
+
+    monkeypatch.setattr(registry, "open", noted)
+    visualise(SAMPLE, view="waveform", against="demo/paraformer", registry=registry)
+    assert were_on == [True, True] and not pool.on
 
 
 def test_view_is_compared_against_another_quantisation(registry: Registry) -> None:

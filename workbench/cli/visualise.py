@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.core.options import option_specs
 from workbench.core.phrases import dimensions
-from workbench.prepared.pool import prepared_processes
 from workbench.registry.registry import Registry
 from workbench.visualise.options import ViewOptions
 
@@ -76,8 +74,7 @@ def visualise_file(parsed: argparse.Namespace, say: Callable[[str], None]) -> It
     settings = {**chosen_options(parsed), **chosen_settings(parsed)}
     split_options(find_view(parsed.view), settings)
     progress = ProgressLine()
-    several = prepared_processes(early=False) if parsed.against else contextlib.nullcontext()
-    with several, Registry() as registry, source_of(parsed, registry.card(parsed.model), check=False) as source:
+    with Registry() as registry, source_of(parsed, registry.card(parsed.model), check=False) as source:
         progress.show(f"loading {parsed.model}")
         try:
             picture = visualise(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from workbench.core.options import build_options, option_specs
 from workbench.core.progress import OnProgress
 from workbench.core.settings import SETTINGS
 from workbench.families import FAMILIES
+from workbench.prepared.pool import prepared_processes
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.session.values import PROMPT, RECORDING
@@ -55,7 +57,8 @@ def visualise(
     """
     selected_view = find_view(view)
     view_options, settings, model_options = split_options(selected_view, options)
-    with _registry(registry) as models:
+    two_sessions = prepared_processes(early=False) if against is not None else nullcontext()
+    with two_sessions, _registry(registry) as models:
         card = models.card(model)
         if FAMILIES[card.family].input == RECORDING and isinstance(audio, (str, Path)):
             check_sound(audio)  # before a model is loaded

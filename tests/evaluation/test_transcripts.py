@@ -190,7 +190,7 @@ def test_impossible_names_are_refused(corpus: Path, name: str) -> None:
     [
         ("a.trn", "three seven one\n", r"a\.trn, line 1 has no id in parentheses at its end"),
         ("a.ctm", "b 1 0.0 one\n", r"a\.ctm, line 1 has 4 fields; expected RECORDING CHANNEL START DURATION WORD"),
-        ("a.ctm", "b 1 0.0 0.5 one\nb 2 0.0 0.5 one\n", r"a\.ctm, line 2: b has the channel 2, and 1 at a\.ctm, line"),
+        ("a.ctm", "b 1 0.0 0.5 one\nb 2 0.0 0.5 one\n", r"a\.ctm, line 2: 'b' has the channel '2', and '1' at a\.ctm"),
         ("a.ctm", "b 1 0.0 0.5 one 0.9 lex\n", r"a\.ctm, line 1 has 7 fields; expected RECORDING CHANNEL START"),
         ("a.ctm", "b 1 -1 0.5 one\n", r"a\.ctm, line 1: '-1' is no time and no confidence"),
         ("a.ctm", "b 1 1e8 0.5 one\n", r"a\.ctm, line 1: '1e8' is no time and no confidence"),

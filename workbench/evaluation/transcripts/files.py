@@ -130,8 +130,8 @@ def _ctm(text: str, name: str) -> Iterator[FoundTranscript]:
         first_channel, first = channels.setdefault(recording, (channel, where))
         if channel != first_channel:
             raise BadInput(
-                f"{where}: {recording} has the channel {channel}, and {first_channel} at {first}; expected one channel "
-                "for each recording"
+                f"{where}: {recording!r:.60} has the channel {channel!r:.20}, and {first_channel!r:.20} at {first}; "
+                "expected one channel for each recording"
             )
         spoken = {"text": word, "start": round(start, 3), "end": round(start + duration, 3)}
         if len(fields) == 6 and fields[5].upper() != "NA":

@@ -6,10 +6,12 @@ import argparse
 import contextlib
 import os
 import shutil
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import getproxies
 
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -42,6 +44,7 @@ LOOK_SECONDS = 0.01  # between two looks at the queue of events
 SPACE_PROXIES = ("10.0.0.0/8", "172.16.0.0/12")  # Hugging Face's proxies, which pass on the visitors of a Space
 SPACE_EMBEDDERS = ("https://huggingface.co", "https://*.hf.space")
 BOUNDED = "workbench.serving.http_protocol:BoundedHttpProtocol"
+OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 UPLOADS = "GRADIO_TEMP_DIR"  # the environment variable that names Gradio's folder for uploads
 
 
@@ -73,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         host, port = address(chosen.host, chosen.port)  # first, because the next steps take time
         opening = opening_of(chosen, host)
+        use_no_proxy_for(host)
         end_in_order()
         serve(host, port, opening)
         if is_ended():
@@ -120,7 +124,11 @@ def serve(host: str, port: int, opening: Opening) -> None:
         ):
             page = build_page(pool, tabs)
             pool.watch()
-            launch(page, opening, server_name=host, server_port=port)
+            settings = {"server_name": host, "server_port": port, "prevent_thread_lock": True, "quiet": True}
+            _, url, _ = launch(page, opening, **settings)
+            sys.stdout.write(f"the page is at {url} in {opening.guard.mode} mode; Ctrl-C ends it\n")
+            sys.stdout.flush()
+            page.block_thread()
 
 
 def quieten() -> None:
@@ -128,6 +136,17 @@ def quieten() -> None:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     # The value that Gradio itself sets: prepared processes are of no use once the environment has changed.
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "True"
+
+
+def use_no_proxy_for(host: str) -> None:
+    """Lets Gradio reach its own server at the address `host`, as it does once at its start, where a proxy is set.
+
+    The proxy of a company or a university does not reach the addresses of this machine.
+    """
+    if getproxies():
+        named = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+        hosts = dict.fromkeys([*(each.strip() for each in named.split(",") if each.strip()), *OWN_HOSTS, host])
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(hosts)
 
 
 @contextlib.contextmanager
@@ -200,6 +219,8 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
         run_history=False,
         _frontend=False,  # Gradio would end the page if a slow machine takes 3 s to answer itself, or asks a proxy
         ssr_mode=False,  # the page needs no Node.js
+        share=False,  # a visitor from a tunnel would count as one of this machine
+        mcp_server=False,  # the page has its own
         show_error=True,
         **settings,
     )

@@ -1,4 +1,7 @@
-"""The page as a Hugging Face Space starts it: the variables of a Space, `python app.py`, no package `spaces`."""
+"""The page as a Hugging Face Space starts it: the variables of a Space, `python app.py`, no package `spaces`.
+
+The environment also names proxies that do not answer; the page must not ask them for its own address.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ from workbench.prepared.pool import SWITCH
 
 
 def test_space_page_starts_without_traceback_and_leaves_no_temporary_files(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("GRADIO_TEMP_DIR", "NO_PROXY")}
+    dropped = ("GRADIO_TEMP_DIR", "NO_PROXY", "no_proxy")
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    environment |= {"http_proxy": "http://127.0.0.1:9", "all_proxy": "socks5://127.0.0.1:9", "GRADIO_SHARE": "True"}
     space = {"SYSTEM": "spaces", "SPACE_ID": "owner/name", "GRADIO_SERVER_PORT": "0", "PYTHONUNBUFFERED": "1"}
     page = subprocess.Popen(
         [sys.executable, "app.py"],

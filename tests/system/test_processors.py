@@ -37,6 +37,7 @@ from workbench.system.processors import (
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with three processors."""
+    monkeypatch.setattr(processors, "CONTROL_GROUP", Path("nowhere"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
 
 
@@ -107,6 +108,30 @@ def test_default_number_of_threads_is_at_most_the_limit_of_openmp(
     three: None, monkeypatch: pytest.MonkeyPatch, limit: str, expected: int
 ) -> None:
     monkeypatch.setenv(LIMIT, limit)
+    assert available_processors() == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "200000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "1600000 100000\n"}, 3),
+        ({"cpu.max": "max 100000\n"}, 3),
+        ({"cpu.max": "\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "100000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({}, 3),
+    ],
+)
+def test_default_number_of_threads_is_at_most_the_share_of_the_container(
+    three: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], expected: int
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(processors, "CONTROL_GROUP", tmp_path)
     assert available_processors() == expected
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 
 from workbench.core.errors import BadInput
 
@@ -15,12 +17,30 @@ SPINS = "5000"
 DYNAMIC = "OMP_DYNAMIC"  # "true": OpenMP chooses the number of threads by the load of the machine
 LEVELS = "OMP_MAX_ACTIVE_LEVELS"  # "0": one thread always
 LIMIT = "OMP_THREAD_LIMIT"
+CONTROL_GROUP = Path("/sys/fs/cgroup")  # of the container
 
 
 def available_processors() -> int:
-    """Returns the number of processors that this process may use, at most `$OMP_THREAD_LIMIT`."""
+    """Returns the number of processors that this process may use, at most `$OMP_THREAD_LIMIT`.
+
+    A container may have a share of the machine's time (Docker's `--cpus`), although it sees all processors. More
+    threads than that share would use it up together, and then all of them stand still.
+    """
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(count, _thread_limit() or count)
+    return min(count, _container_processors() or count, _thread_limit() or count)
+
+
+def _container_processors() -> int | None:
+    """Returns how many processors' time the container has, rounded up; None without a limit."""
+    old = CONTROL_GROUP / "cpu"
+    for files in ([CONTROL_GROUP / "cpu.max"], [old / "cpu.cfs_quota_us", old / "cpu.cfs_period_us"]):
+        try:
+            quota, period = (int(each) for file in files for each in file.read_text().split())
+        except (OSError, ValueError):  # there is no such file, or it says "max"
+            continue
+        if quota > 0 and period > 0:
+            return math.ceil(quota / period)
+    return None
 
 
 def _thread_limit() -> int | None:

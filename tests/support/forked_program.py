@@ -6,7 +6,7 @@ import os
 import runpy
 import sys
 
-from workbench.runtimes.vllm.engine.environment import THREADS
+from workbench.system.processors import THREADS
 
 
 def serve(file: int) -> None:

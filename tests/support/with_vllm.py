@@ -12,7 +12,7 @@ from tests.support import forked_program
 from tests.support.processes import ROOT
 from workbench.prepared.kinds import Kind
 from workbench.prepared.pool import PREPARED, ForkedProcess
-from workbench.runtimes.vllm.engine.environment import THREADS
+from workbench.system.processors import THREADS
 
 KIND = Kind("vllm", language=True, parallel=True)  # of the sessions on vLLM
 

@@ -26,6 +26,7 @@ from workbench.system.processors import (
     LIMIT,
     SMALL_BYTES,
     SPINS,
+    THREADS,
     WAITING,
     available_processors,
     default_threads,
@@ -151,6 +152,21 @@ def test_sessions_start_all_their_threads(monkeypatch: pytest.MonkeyPatch) -> No
     assert DYNAMIC not in environment and LEVELS not in environment and environment[LIMIT] == "2"
     monkeypatch.setenv(LEVELS, "2")
     assert session_environment(parallel=False)[LEVELS] == "2"
+
+
+@pytest.mark.parametrize(
+    ("number", "limit", "expected"),
+    [(None, "2", "2"), ("3", "2", "2"), ("1", "2", "1"), ("2,1", "2", "2,1"), ("3,1", "2", "2"), ("x", "7", "3")]
+    + [(None, "", None), ("9", "", "9")],
+)
+def test_sessions_start_no_more_threads_by_default_than_the_limit_of_openmp(
+    three: None, monkeypatch: pytest.MonkeyPatch, number: str | None, limit: str, expected: str | None
+) -> None:
+    monkeypatch.setenv(LIMIT, limit)
+    monkeypatch.delenv(THREADS, raising=False)
+    if number is not None:
+        monkeypatch.setenv(THREADS, number)
+    assert session_environment(parallel=True).get(THREADS) == expected
 
 
 @pytest.mark.parametrize(

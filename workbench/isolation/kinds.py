@@ -8,7 +8,7 @@ from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
 from workbench.prepared.kinds import Kind
-from workbench.system.processors import available_processors
+from workbench.system.processors import THREADS, available_processors
 
 
 def kind_of(spec: SessionSpec) -> Kind | None:
@@ -29,7 +29,7 @@ def kind_of(spec: SessionSpec) -> Kind | None:
 
 def _default_threads() -> int | None:
     """Returns the number of threads of an engine whose settings name none; None if it is unknown."""
-    setting = os.environ.get("OMP_NUM_THREADS")
+    setting = os.environ.get(THREADS)
     if setting:
         return int(setting) if setting.isdecimal() else None
     return available_processors()

@@ -16,6 +16,7 @@ WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # variables of GNU's OpenMP, wh
 SPINS = "5000"
 DYNAMIC = "OMP_DYNAMIC"  # "true": OpenMP chooses the number of threads by the load of the machine
 LEVELS = "OMP_MAX_ACTIVE_LEVELS"  # "0": one thread always
+THREADS = "OMP_NUM_THREADS"
 LIMIT = "OMP_THREAD_LIMIT"
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of the container
 
@@ -71,11 +72,15 @@ def starts_all_threads(threads: int) -> bool:
 def start_all_threads(environment: MutableMapping[str, str]) -> None:
     """Makes OpenMP start all threads that computations of processes with this environment ask for.
 
-    `$OMP_THREAD_LIMIT` stays: see `check_thread_limit`.
+    `$OMP_THREAD_LIMIT` stays, and the default number of threads is at most that: see `check_thread_limit`.
     """
     environment.pop(DYNAMIC, None)
     if _is_serial(environment):
         del environment[LEVELS]
+    limit = _thread_limit()
+    number = environment.get(THREADS, "").split(",")[0].strip()  # the first of a list is for the outermost level
+    if limit is not None and not (number.isdecimal() and 0 < int(number) <= limit):
+        environment[THREADS] = str(available_processors())
 
 
 def _is_serial(environment: Mapping[str, str]) -> bool:

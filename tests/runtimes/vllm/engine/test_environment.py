@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.runtimes.vllm.engine.environment import COMPILED, DEFAULTS, THREADS, UNCOMPILED, environment
+from workbench.runtimes.vllm.engine.environment import COMPILED, DEFAULTS, UNCOMPILED, environment
+from workbench.system.processors import THREADS
 from workbench.system.user_cache import user_cache
 
 

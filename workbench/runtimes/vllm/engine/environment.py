@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from workbench.system.processors import available_processors
+from workbench.system.processors import THREADS, available_processors
 from workbench.system.user_cache import user_cache
 
 DEFAULTS = {  # values where the user has set none
@@ -30,7 +30,6 @@ DEFAULTS = {  # values where the user has set none
 # answer waited for it and took 18 s instead of 0.6.
 UNCOMPILED = {"TORCH_COMPILE_DISABLE": "1"}
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # by default in the temporary folder, where broken-off compilations would stay
-THREADS = "OMP_NUM_THREADS"
 
 _changing = threading.Lock()  # the environment belongs to the whole process
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from multiprocessing.util import register_after_fork
 from typing import Any
 
-from workbench.runtimes.vllm.engine.environment import THREADS
+from workbench.system.processors import THREADS
 
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 INSPECTION_FUNCTION = "_run_in_subprocess"  # vLLM's function that inspects a class in another process

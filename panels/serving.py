@@ -124,8 +124,7 @@ def serve(host: str, port: int, opening: Opening) -> None:
         ):
             page = build_page(pool, tabs)
             pool.watch()
-            settings = {"server_name": host, "server_port": port, "prevent_thread_lock": True, "quiet": True}
-            _, url, _ = launch(page, opening, **settings)
+            _, url, _ = launch(page, opening, server_name=host, server_port=port, prevent_thread_lock=True, quiet=True)
             sys.stdout.write(f"the page is at {url} in {opening.guard.mode} mode; Ctrl-C ends it\n")
             sys.stdout.flush()
             page.block_thread()
@@ -139,9 +138,9 @@ def quieten() -> None:
 
 
 def use_no_proxy_for(host: str) -> None:
-    """Lets Gradio reach its own server at the address `host`, as it does once at its start, where a proxy is set.
+    """Makes this process reach its own addresses and `host` without the proxies that the environment names.
 
-    The proxy of a company or a university does not reach the addresses of this machine.
+    Gradio asks its own server once at the start, and the proxy of a company does not reach the machines behind it.
     """
     if getproxies():
         named = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""

@@ -71,7 +71,8 @@ def unused_packages(runtime: str, outside: bool = False) -> list[str]:
 def session_environment(parallel: bool) -> dict[str, str]:
     """Returns the environment of a session's process.
 
-    It gives torch's compiler a folder that exists, unless the user names one; else torch makes one and leaves it.
+    It gives torch's compiler a folder that exists, unless the user names one; else torch makes one and leaves it. It
+    makes OpenMP start all threads that a computation asks for.
 
     Args:
         parallel: whether the session takes several calls at once.

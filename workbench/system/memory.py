@@ -8,6 +8,8 @@ import os
 import sys
 from pathlib import Path
 
+from workbench.system.processors import CONTROL_GROUP
+
 PROCESSES = Path("/proc")  # where Linux describes processes
 TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8  # parameters of glibc's `mallopt`
 LARGE_BLOCK = 64 << 10  # bytes
@@ -166,7 +168,7 @@ def machine_bytes() -> int:
     import psutil
 
     total = int(psutil.virtual_memory().total)
-    for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+    for limit in (CONTROL_GROUP / "memory.max", CONTROL_GROUP / "memory" / "memory.limit_in_bytes"):
         if limit.is_file() and (text := limit.read_text().strip()).isdigit():
             total = min(total, int(text))
     return total

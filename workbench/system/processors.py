@@ -24,8 +24,8 @@ CONTROL_GROUP = Path("/sys/fs/cgroup")  # of the container
 def available_processors() -> int:
     """Returns the number of processors that this process may use, at most `$OMP_THREAD_LIMIT`.
 
-    A container may have a share of the machine's time (Docker's `--cpus`), although it sees all processors. More
-    threads than that share would use it up together, and then all of them stand still.
+    A container may have a share of the processors' time (Docker's `--cpus`), although it sees all processors. More
+    threads use up that share sooner, and then all of them stand still.
     """
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, _container_processors() or count, _thread_limit() or count)
@@ -50,7 +50,7 @@ def _thread_limit() -> int | None:
 
 
 def check_thread_limit(threads: int | None) -> None:
-    """Raises `BadInput` if OpenMP would start fewer threads than that for a computation."""
+    """Raises `BadInput` if `$OMP_THREAD_LIMIT` allows fewer threads than that."""
     limit = _thread_limit()
     if threads is not None and limit is not None and threads > limit:
         raise BadInput(
@@ -59,20 +59,20 @@ def check_thread_limit(threads: int | None) -> None:
         )
 
 
-def starts_all_threads(threads: int) -> bool:
-    """Returns whether OpenMP starts all `threads` threads that a computation of this process asks for.
+def may_lack_threads(threads: int) -> bool:
+    """Returns whether OpenMP may start fewer than the `threads` threads that a computation of this process asks for.
 
-    oneDNN counts on that: with fewer threads, its products hold wrong values, and it reports no error.
+    oneDNN's products then hold wrong values, and it reports no error.
     """
+    limit = _thread_limit()
     is_dynamic = os.environ.get(DYNAMIC, "false").strip().lower() != "false"
-    may_be_fewer = threads > 1 and (is_dynamic or _is_serial(os.environ))
-    return threads <= (_thread_limit() or threads) and not may_be_fewer
+    return threads > 1 and (is_dynamic or _is_serial(os.environ) or (limit is not None and threads > limit))
 
 
 def start_all_threads(environment: MutableMapping[str, str]) -> None:
-    """Makes OpenMP start all threads that computations of processes with this environment ask for.
+    """Makes OpenMP start all threads that a computation asks for, in processes that start with this environment.
 
-    `$OMP_THREAD_LIMIT` stays, and the default number of threads is at most that: see `check_thread_limit`.
+    `$OMP_THREAD_LIMIT` stays; the default number of threads is at most that. `check_thread_limit` checks other numbers.
     """
     environment.pop(DYNAMIC, None)
     if _is_serial(environment):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from workbench.cli.arguments.models import help_of
@@ -12,6 +11,7 @@ from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
 from workbench.formats.quantization import TYPES
+from workbench.system.processors import available_processors
 
 TARGETS = ("gguf", "vllm")  # runtimes for which checkpoints are converted
 
@@ -96,5 +96,5 @@ def add_train_demo(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, metavar="N", default=seed.default, help=help_of(seed))
     parser.add_argument(
-        "--threads", type=int, metavar="N", default=os.cpu_count() or 1, help="threads of torch (default: all)"
+        "--threads", type=int, metavar="N", default=available_processors(), help="threads of torch (default: all)"
     )

@@ -4,8 +4,8 @@ A checkpoint is memory-mapped while it is read. If the weights stayed mapped, re
 a running session. So each tensor is copied once, and its mapped pages are released before the next one is copied: the
 process never holds much more than one copy. On a CPU, linear layers are copied straight into oneDNN's blocked layout,
 which saves a sixth to a third of their time in float32. oneDNN has no such layout for float64, and one for 16 bits only
-where the processor multiplies in them. Results change by rounding only. Where OpenMP may start fewer threads than asked
-for, layers keep their layout, because oneDNN's products would be wrong. This file knows no family.
+where the processor multiplies in them. Results change by rounding only. Where OpenMP may start fewer threads than
+oneDNN asks for, layers keep PyTorch's layout, because oneDNN's products would be wrong. This file knows no family.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from workbench.runtimes.pytorch.numerics.products import (
     onednn_multiplies,
     product_type,
 )
-from workbench.system.processors import starts_all_threads
+from workbench.system.processors import may_lack_threads
 
 ROWS = 512  # a typical number of frames, for which oneDNN chooses its blocks; other numbers work too
 
@@ -102,7 +102,7 @@ def finalise_weights(
         exact: globs of modules that keep the type of everything else.
     """
     regions = mapped_regions(*weights)
-    pack = device.type == "cpu" and _packing.get() and starts_all_threads(torch.get_num_threads())
+    pack = device.type == "cpu" and _packing.get() and not may_lack_threads(torch.get_num_threads())
     # Largest first: while a tensor is copied, both the copy and the mapped original are in memory.
     for name, module in sorted(network.named_modules(), key=lambda item: -_own_bytes(item[1])):
         originals = [parameter.detach() for parameter in module.parameters(recurse=False)]

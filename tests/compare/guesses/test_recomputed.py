@@ -130,7 +130,7 @@ def relative(
 
 
 def scores(self: Any, q: Tensor, k: Tensor, p: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    return (q + u[:, None]) @ k.transpose(2, 3) + conformer._by_key((q + v[:, None]) @ p.transpose(2, 3))
+    return (q + u[:, None]) @ k.transpose(2, 3) + conformer._position_scores(q + v[:, None], p, None)
 
 
 def distances(of: Callable[[int], Tensor]) -> Plant:

@@ -14,9 +14,11 @@ from torch import Tensor
 from tests.support.tiny_checkpoints import drawn_tensors
 from workbench.families.speech_llm.conformer import ConformerConfig, encoder_frames, valid_frames
 from workbench.runtimes.pytorch.networks.conformer import (
+    QUERIES,
     ConformerEncoder,
     RelativeAttention,
     StackingAdaptor,
+    _position_scores,
     relative_positions,
 )
 
@@ -193,6 +195,26 @@ def test_attention_without_a_mask_sees_every_key() -> None:
     plain = attention(x, positions, None, lambda stage, value: value, "s")
     masked = attention(x, positions, torch.ones(1, 5, dtype=torch.bool), lambda stage, value: value, "s")
     torch.testing.assert_close(plain, masked)
+
+
+@given(st.sampled_from([1, 2, QUERIES - 1, QUERIES, QUERIES + 1, 2 * QUERIES + 3]), st.integers(0, 3))
+def test_position_scores_meet_each_key_with_its_distance(frames: int, hidden: int) -> None:
+    q, p = torch.randn(2, 3, frames, 4), torch.randn(1, 3, 2 * frames - 1, 4)
+    keys = torch.arange(frames).repeat(2, 1) < torch.tensor([[frames], [max(frames - hidden, 1)]])
+    scores = _position_scores(q, p, keys)
+    places = frames - 1 - torch.arange(frames)[:, None] + torch.arange(frames)  # the first position is T - 1 behind
+    expected = (q[:, :, :, None] * p[:, :, places]).sum(-1).masked_fill(~keys[:, None, None], -torch.inf)
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_of_position_scores_equal_those_of_the_definition() -> None:
+    frames = QUERIES + 5
+    q, p = (torch.randn(1, 2, rows, 3, dtype=torch.float64, requires_grad=True) for rows in (frames, 2 * frames - 1))
+    places = frames - 1 - torch.arange(frames)[:, None] + torch.arange(frames)
+    weights = torch.randn(1, 2, frames, frames, dtype=torch.float64)
+    found = torch.autograd.grad((_position_scores(q, p, None) * weights).sum(), (q, p))
+    expected = torch.autograd.grad(((q[:, :, :, None] * p[:, :, places]).sum(-1) * weights).sum(), (q, p))
+    torch.testing.assert_close(found, expected)
 
 
 # The adapter ------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from workbench.runtimes.pytorch.networks.sanm import length_mask
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 
 CHANNELS = 32  # channels of the subsampling convolutions
+QUERIES = 128  # frames whose scores by distance are computed at once
 
 
 class Subsampling(nn.Module):
@@ -101,11 +102,9 @@ class RelativeAttention(nn.Module):
         v = self._split(self.w_vs(self.layer_norm_v(x)))
         p = self._split(self.linear_pos(positions)[None])
         scale = q.shape[-1] ** -0.5
-        by_distance = _by_key((q + self.pos_bias_v[:, None].to(q.dtype)) @ p.transpose(2, 3)) * scale
-        if keys is not None:
-            by_distance = by_distance.masked_fill(~keys[:, None, None, :], -torch.inf)
+        mask = _position_scores((q + self.pos_bias_v[:, None].to(q.dtype)) * scale, p, keys)
         q = q + self.pos_bias_u[:, None].to(q.dtype)
-        context = F.scaled_dot_product_attention(q, k, v, attn_mask=by_distance, scale=scale)
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
         attention = tap(f"{stage}.attention", self.fc(context.transpose(1, 2).flatten(2)))
         return x + F.dropout(attention, self.dropout, self.training)
 
@@ -114,15 +113,36 @@ class RelativeAttention(nn.Module):
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
-def _by_key(scores: Tensor) -> Tensor:
-    """Turns scores by distance [B, H, T, 2T - 1] into scores by key [B, H, T, T]: row t begins at distance t.
+def _position_scores(q: Tensor, p: Tensor, keys: Tensor | None) -> Tensor:
+    """Returns scores by key [B, H, T, T] of queries [B, H, T, d] and positions [1, H, 2T - 1, d]; -inf where `keys`
+    [B, T] is false.
 
-    Reading the data with rows one element longer moves the start of each row one further to the left (Dai et al. 2019,
-    appendix B).
+    `QUERIES` queries at a time, because all queries together would meet twice as many distances as they need.
     """
-    batch, heads, frames, distances = scores.shape
-    shifted = F.pad(scores, (1, 0)).view(batch, heads, distances + 1, frames)[:, :, 1:]
-    return shifted.reshape(batch, heads, frames, distances)[..., :frames]
+    frames = q.shape[2]
+    hidden = None
+    if keys is not None:
+        hidden = torch.zeros_like(keys, dtype=q.dtype).masked_fill(~keys, -torch.inf)[:, None, None]
+    blocks = []
+    for first in range(0, frames, QUERIES):
+        last = min(first + QUERIES, frames)
+        distances = p[:, :, frames - last : 2 * frames - 1 - first]  # from the last query and key 0 on
+        scores = _by_key(q[:, :, first:last] @ distances.transpose(2, 3), frames)
+        blocks.append(scores if hidden is None else scores + hidden)
+    return torch.cat(blocks, dim=2)
+
+
+def _by_key(scores: Tensor, keys: int) -> Tensor:
+    """Turns scores by distance [B, H, queries, queries + keys - 1] into scores by key [B, H, queries, keys].
+
+    The last row begins with the first distance, and each earlier row one distance further. So one row begins one
+    element less than a row's length after the row before, which a view can say (the shift of Dai et al. 2019, appendix
+    B).
+    """
+    *outer, queries, _ = scores.shape
+    *steps, row, step = scores.stride()
+    first = scores.storage_offset() + (queries - 1) * step
+    return scores.as_strided((*outer, queries, keys), (*steps, row - step, step), first)
 
 
 class Convolution(nn.Module):

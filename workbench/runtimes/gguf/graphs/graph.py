@@ -252,6 +252,25 @@ class Graph(Shapes):
         context = library.flash_attn_ext(self._context, *parts, None, 1.0 / math.sqrt(each), 0.0, 0.0)
         return self.reshape(self._tensor(context, (1, frames, heads, each)), (frames, width))
 
+    def long_relative_attention(
+        self, content: Tensor, place: Tensor, k: Tensor, v: Tensor, positions: Tensor, heads: int, valid: int
+    ) -> Tensor:
+        """Returns attention with relative positions (see `long_attention.attend_relatively`) of queries [T, D] over the
+        first `valid` keys: [T, D].
+        """
+        inputs, (frames, width) = (content, place, k, v, positions), content.shape
+        tasks = long_attention.tasks(frames, heads, long_attention.RELATIVE_QUERIES)
+
+        def share(result: np.ndarray, number: int, threads: int) -> None:
+            q, q_place, keys, values, table = map(array_of, inputs)
+            score_buffer = long_attention.score_buffer(frames, valid)
+            for head, rows in tasks[number::threads]:
+                long_attention.attend_relatively(
+                    q, q_place, keys[:valid], values[:valid], table, result, heads, head, rows, score_buffer
+                )
+
+        return self._tensor(self._numpy.add(inputs, (frames, width), share), (frames, width))
+
     def _long_attention(
         self, inputs: Sequence[Tensor], arrays: Callable[[], Sequence[np.ndarray]], heads: int
     ) -> Tensor:

@@ -7,6 +7,7 @@ order: input, subsampling, block, feed-forward, attention, convolution, adapter.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ CHANNELS = 32  # channels of the subsampling convolutions
 KERNEL, STRIDE = 3, 2
 EPS = 1e-5  # epsilon of all layer norms
 QUERIES = 128  # frames whose attention is computed at once
+MIN_LONG = 192  # frames; with fewer, ggml is as fast as numpy
 CONVOLUTION_STAGES = ("norm", "up", "gate", "depthwise", "depthwise_norm", "activation")
 LANES = 16  # ggml multiplies fast if the summed dimension is a multiple of this
 
@@ -68,7 +70,7 @@ def encode(g: Graph, sound: EncoderInput, scope: Scope, config: ConformerConfig)
     for number in range(config.n_layers):
         stage, layer = f"encoder.layers.{number}", scope / "layer_stack" / number
         x = feed_forward(g, x, layer / "ffn1", f"{stage}.ffn1")
-        x = g.add(x, attention(g, x, positions, mask, layer / "mhsa", config, stage))
+        x = g.add(x, attention(g, x, positions, mask, sound.valid, layer / "mhsa", config, stage))
         x = g.tap(f"{stage}.attention.residual", x)
         x = g.add(x, convolution(g, x, sound.valid, layer / "conv", config, stage))
         x = g.tap(f"{stage}.conv.residual", x)
@@ -100,42 +102,59 @@ def feed_forward(g: Graph, x: Tensor, scope: Scope, prefix: str) -> Tensor:
 
 
 def attention(
-    g: Graph, x: Tensor, positions: Tensor, mask: Tensor, scope: Scope, config: ConformerConfig, stage: str
+    g: Graph, x: Tensor, positions: Tensor, mask: Tensor, valid: int, scope: Scope, config: ConformerConfig, stage: str
 ) -> Tensor:
-    """Applies multi-head self-attention with relative positions: [T, D] to [T, D].
-
-    In the scores by distance of a block of queries, the first column is the distance from the block's last query back
-    to the first key. The row of scores by key of each earlier query begins one column further, so it is a view (the
-    shift of Dai et al. 2019, appendix B).
-    """
+    """Applies multi-head self-attention with relative positions: [T, D] to [T, D]. The first `valid` keys are speech."""
     (frames, size), heads, prefix = x.shape, config.n_head, f"{stage}.attention"
-    width, keys = size // heads, mask.shape[1]
+    width = size // heads
     q, k, v = (
         _project(g, g.layer_norm(x, scope / f"layer_norm_{name[0]}", EPS), scope, heads, stage, name)
         for name in ("query", "key", "value")
     )
+    p = g.linear(positions, scope / "linear_pos", size, bias=False)
+    biases = [scope.array(f"pos_bias_{name}", (heads, width)) for name in "uv"]
+    if frames >= MIN_LONG and not g.taps.wanted(f"{prefix}.weights"):
+        by_content, by_place = (g.add(q, g.reshape(bias, (1, size))) for bias in biases)
+        context = g.long_relative_attention(by_content, by_place, k, v, p, heads, valid)
+    else:
+        context = _attention_by_blocks(g, q, k, v, p, biases, mask, f"{prefix}.weights")
+    context = g.tap(f"{prefix}.context", context)
+    return g.tap(prefix, g.tap(f"{prefix}.output", g.linear(context, scope / "fc", size, bias=False)))
+
+
+def _attention_by_blocks(
+    g: Graph, q: Tensor, k: Tensor, v: Tensor, p: Tensor, biases: Sequence[Tensor], mask: Tensor, stage: str
+) -> Tensor:
+    """Returns attention with relative positions of `QUERIES` queries at a time; shows the stage of its weights.
+
+    In the scores by distance of a block of queries, the first column is the distance from the block's last query back
+    to the first key. The row of scores by key of each earlier query begins one column further, so it is a view (the
+    shift of Dai et al. 2019, appendix B).
+
+    Args:
+        p: the projected positions.
+        biases: [heads, head width] of the queries that meet keys, and of those that meet positions.
+    """
+    frames, keys, (heads, width) = q.shape[0], mask.shape[1], biases[0].shape
     k, v = (g.pad_frames(y, 0, keys - frames) if keys > frames else y for y in (k, v))
     by_head, values = g.split(k, heads), g.transpose(g.split(v, heads))
-    p = g.linear(positions, scope / "linear_pos", size, bias=False)
-    biases = [g.reshape(scope.array(f"pos_bias_{name}", (heads, width)), (heads, 1, width)) for name in "uv"]
-    shape, context, show_weights = (heads, frames, frames), None, g.taps.wanted(f"{prefix}.weights")
+    shape, context, show_weights = (heads, frames, frames), None, g.taps.wanted(stage)
     if show_weights:
-        check_weights(f"{prefix}.weights", *shape)
+        check_weights(stage, *shape)
     for first in range(0, frames, QUERIES):
         last = min(first + QUERIES, frames)
         block = g.split(g.rows(q, first, last), heads)
-        by_content, by_place = (g.add(block, bias) for bias in biases)
+        by_content, by_place = (g.add(block, g.reshape(bias, (heads, 1, width))) for bias in biases)
         distances = g.rows(p, frames - last, frames - last + _round_up(keys + last - first - 1))
         position_scores = g.slide(g.matmul(g.split(distances, heads), by_place), keys)
         scores = g.add(g.matmul(by_head, by_content), position_scores)
         weights = g.softmax(scores, mask, width**-0.5)
         if show_weights:
-            g.show(f"{prefix}.weights", weights, shape, (slice(None), slice(first, last), slice(None)))
+            g.show(stage, weights, shape, (slice(None), slice(first, last), slice(None)))
         part = g.join(g.matmul(values, weights))
         context = g.concatenate(context, part) if context else part
     assert context is not None
-    context = g.tap(f"{prefix}.context", context)
-    return g.tap(prefix, g.tap(f"{prefix}.output", g.linear(context, scope / "fc", size, bias=False)))
+    return context
 
 
 def _project(g: Graph, normed: Tensor, scope: Scope, heads: int, stage: str, name: str) -> Tensor:

@@ -8,6 +8,7 @@ need it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -16,6 +17,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 
+BFLOAT16 = "BF16"
 TEXT, ARRAY, FLAG = 8, 9, 7
 NUMBERS: Mapping[int, str] = {
     0: "<B",
@@ -76,7 +78,7 @@ TENSOR_TYPES: Mapping[int, TensorType] = {
         TensorType(27, "I64", 1, 8, "<i8"),
         TensorType(28, "F64", 1, 8, "<f8"),
         TensorType(29, "IQ1_M", 256, 56),
-        TensorType(30, "BF16", 1, 2),
+        TensorType(30, BFLOAT16, 1, 2),
         TensorType(34, "TQ1_0", 256, 54),
         TensorType(35, "TQ2_0", 256, 66),
         TensorType(39, "MXFP4", 32, 17),
@@ -108,6 +110,13 @@ def dequantised(rows: np.ndarray, name: str, where: str) -> np.ndarray:
         return _dequantised(rows, BY_NAME[name], where)
 
 
+def import_definition(name: str) -> None:
+    """Imports what `dequantised` needs for a type. Else its first call does, which takes up to 0.8 s."""
+    if BY_NAME[name].dtype is None and name != BFLOAT16:
+        with contextlib.suppress(Unavailable):  # the first call says so, if there is one
+            _quants(name)
+
+
 def _dequantised(rows: np.ndarray, kind: TensorType, where: str) -> np.ndarray:
     if kind.dtype == "<f4":
         return rows.view(kind.dtype)
@@ -115,7 +124,7 @@ def _dequantised(rows: np.ndarray, kind: TensorType, where: str) -> np.ndarray:
         return rows.view(kind.dtype).astype(np.float32)
     values = rows.shape[1] // kind.block_bytes * kind.block
     result = np.empty((len(rows), values), np.float32)
-    if kind.name == "BF16":  # the upper half of a float32
+    if kind.name == BFLOAT16:  # the upper half of a float32
         np.left_shift(rows.view("<u2"), 16, out=result.view(np.uint32), dtype=np.uint32)
         return result
     quants, chunk = _quants(kind.name), max(1, _CHUNK_VALUES // values)

@@ -11,7 +11,7 @@ from workbench.families.family import load
 from workbench.families.table import import_cells
 
 # Parts of other packages that a language model and its tokenizer need; those packages import them at their first use.
-LANGUAGE = ("llama_cpp", "transformers:AutoTokenizer", "transformers:PreTrainedTokenizerFast")
+LANGUAGE = ("gguf", "llama_cpp", "transformers:AutoTokenizer", "transformers:PreTrainedTokenizerFast")
 
 
 def preload(language: bool, **_: Any) -> None:

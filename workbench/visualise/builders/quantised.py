@@ -14,14 +14,15 @@ from workbench.formats.quantization import TYPES
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.registry.registry import Registry
 from workbench.system.tempdirs import make_tempdir
-from workbench.trace.order import computation_order, kind_of
+from workbench.trace.order import PROMPT_PASS, computation_order, kind_of
 from workbench.trace.trace import Trace
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
 from workbench.visualise.view_content import ViewContent
 
 DEFAULT_TYPES = ("f16", "q8_0", "q4_0")
-STAGES = "*.*,logits"
+STAGES = ",".join(PROMPT_PASS)
+OUTSIDE_STAGES = "*.*,logits"  # of a family of another package, which may have names of its own
 MIN_ERROR = 1e-9  # drawn for errors below it, 0 among them
 
 
@@ -40,7 +41,7 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
     try:
         with registry.open(card.id, runtime="pytorch", dtype="float64") as session:
             path = folder / "reference.safetensors"
-            reference = session.trace(scene.source, STAGES, out=path, **scene.options)
+            reference = session.trace(scene.source, _stages(scene), out=path, **scene.options)
         for each in types:
             try:
                 stage_errors = _errors(scene, registry, reference, each, folder)
@@ -84,11 +85,15 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
     return ViewContent("Where quantisation error enters", (lines, table), notes=notes)
 
 
+def _stages(scene: Scene) -> str:
+    return OUTSIDE_STAGES if scene.family.package else STAGES
+
+
 def _errors(scene: Scene, registry: Registry, reference: Trace, kind: str, folder: Path) -> dict[str, float]:
     """Returns the relative L2 error of each stage of numbers that the model in this type of weights has too."""
     path = folder / f"{kind}.safetensors"
     with registry.open(scene.card.id, runtime="gguf", quantization=kind) as session:
-        trace = session.trace(scene.source, STAGES, out=path, **scene.options)
+        trace = session.trace(scene.source, _stages(scene), out=path, **scene.options)
     errors = {}
     for stage in reference:
         if stage in trace:

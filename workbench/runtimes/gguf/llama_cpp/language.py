@@ -23,6 +23,7 @@ from workbench.embeddings.merge import Merged
 from workbench.families.gguf_files import contains_language_model
 from workbench.families.language.directory import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
+from workbench.formats.gguf_types import import_definition
 from workbench.runtimes.gguf.files.language_file import EMBEDDINGS, check_dimensions, check_vocabulary
 from workbench.runtimes.gguf.llama_cpp.beams import ancestry_of, search_passes
 from workbench.runtimes.gguf.llama_cpp.context import STEP, STEPWISE, Context
@@ -365,6 +366,7 @@ def open_language(
     file.check_finite()
     if vocabulary:
         check_vocabulary(file)
+    import_definition(file.tensors[EMBEDDINGS].type)
     model = (
         open_half(file) if contains_language_model(file) else open_plain(file, None if vocabulary else sizes.vocabulary)
     )

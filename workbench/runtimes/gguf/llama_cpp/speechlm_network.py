@@ -16,6 +16,7 @@ import numpy as np
 from workbench.core.resources import close
 from workbench.families.language.directory import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
+from workbench.formats.gguf_types import import_definition
 from workbench.pipelines.conversation.speechlm_frontend import required
 from workbench.runtimes.gguf.files.language_file import EMBEDDINGS, check_dimensions
 from workbench.runtimes.gguf.llama_cpp.context import PASS, STEPWISE, Context
@@ -52,6 +53,7 @@ class SpeechLmNetwork:
         kv_cache: str = "f32",
     ):
         check_dimensions(file, config)
+        import_definition(file.tensors[EMBEDDINGS].type)
         self.file, self.config, self.layout = file, config, layout
         self.audio_encoder = audio_encoder
         self._settings: dict[str, Any] = {"threads": threads, "kv_cache": kv_cache}

@@ -104,7 +104,10 @@ def feed_forward(g: Graph, x: Tensor, scope: Scope, prefix: str) -> Tensor:
 def attention(
     g: Graph, x: Tensor, positions: Tensor, mask: Tensor, valid: int, scope: Scope, config: ConformerConfig, stage: str
 ) -> Tensor:
-    """Applies multi-head self-attention with relative positions: [T, D] to [T, D]. The first `valid` keys are speech."""
+    """Applies multi-head self-attention with relative positions: [T, D] to [T, D].
+
+    The first `valid` keys are speech.
+    """
     (frames, size), heads, prefix = x.shape, config.n_head, f"{stage}.attention"
     width = size // heads
     q, k, v = (

@@ -106,6 +106,33 @@ def test_long_attention_is_the_same_with_any_number_of_threads(engine: GraphRunn
     np.testing.assert_array_equal(with_two_threads, with_one_thread)
 
 
+@settings(deadline=None, max_examples=25)
+@given(frames=st.integers(1, 300), hidden=st.integers(0, 3), spare=st.integers(0, 5))
+def test_relative_attention_equals_the_definition(engine: GraphRunner, frames: int, hidden: int, spare: int) -> None:
+    heads, width, valid = 2, 4, max(frames - hidden, 1)
+    size = heads * width
+    content, place, k, v = (random_array(frames, size, seed=seed) for seed in range(4))
+    positions = random_array(2 * frames - 1 + spare, size, seed=4)
+    inputs = content, place, k, v, positions
+    output = compute(engine, lambda g: g.long_relative_attention(*map(g.input, inputs), heads, valid))
+    q, r, keys, values, table = (each.astype(np.float64).reshape(len(each), heads, width) for each in inputs)
+    # The first position is that of key 0 for the last query; a query before it begins one position further.
+    rows = frames - 1 - np.arange(frames)[:, None] + np.arange(valid)
+    scores = np.einsum("qhw,khw->hqk", q, keys[:valid]) + np.einsum("qhw,qkhw->hqk", r, table[rows])
+    weights = np.exp(scores / np.sqrt(width) - (scores / np.sqrt(width)).max(axis=2, keepdims=True))
+    expected = np.einsum("hqk,khw->qhw", weights / weights.sum(axis=2, keepdims=True), values[:valid])
+    np.testing.assert_allclose(output, expected.reshape(frames, size), atol=1e-5)
+
+
+def test_relative_attention_is_the_same_with_any_number_of_threads(engine: GraphRunner) -> None:
+    rows = [random_array(*shape, seed=seed) for seed, shape in enumerate([(400, 32)] * 4 + [(799, 32)])]
+    with_two_threads = compute(engine, lambda g: g.long_relative_attention(*map(g.input, rows), 4, 398))
+    [with_one_thread] = engine.run_parallel(
+        [lambda: compute(engine, lambda g: g.long_relative_attention(*map(g.input, rows), 4, 398))]
+    )
+    np.testing.assert_array_equal(with_two_threads, with_one_thread)
+
+
 def test_numpy_error_inside_a_graph_is_raised_to_the_caller(engine: GraphRunner) -> None:
     def raise_error(*_: np.ndarray) -> None:
         raise ValueError("no such row")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from workbench.compare.measures import measure
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
-from workbench.core.visitors import told
+from workbench.core.visitors import in_current_context, told
 from workbench.formats.quantization import TYPES
+from workbench.formats.weight_files import file_bytes
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.registry.registry import Registry
+from workbench.registry.sources import local_checkpoint
+from workbench.system.processors import available_processors, default_threads
 from workbench.system.tempdirs import make_tempdir
 from workbench.trace.order import PROMPT_PASS, computation_order, kind_of
 from workbench.trace.trace import Trace
@@ -39,19 +43,25 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
     errors_by_type: dict[str, str] = {}
     folder = make_tempdir()
     try:
-        with registry.open(card.id, runtime="pytorch", dtype="float64") as session:
-            path = folder / "reference.safetensors"
-            reference = session.trace(scene.source, _stages(scene), out=path, **scene.options)
-        for each in types:
+        with ThreadPoolExecutor(_sessions_at_once(scene), thread_name_prefix="types") as pool:
+            reference_trace = pool.submit(in_current_context(_reference), scene, registry, folder)
+            errors_of = in_current_context(_errors)
+            tasks = {each: pool.submit(errors_of, scene, registry, reference_trace, each, folder) for each in types}
             try:
-                stage_errors = _errors(scene, registry, reference, each, folder)
-            except Cancelled:
-                raise
-            except WorkbenchError as error:
-                errors_by_type[each] = told(error)
-                continue
-            for stage, error_of_stage in stage_errors.items():
-                errors.setdefault(stage, {})[each] = error_of_stage
+                reference = reference_trace.result()
+                for each, task in tasks.items():
+                    try:
+                        stage_errors = task.result()
+                    except Cancelled:
+                        raise
+                    except WorkbenchError as error:
+                        errors_by_type[each] = told(error)
+                        continue
+                    for stage, error_of_stage in stage_errors.items():
+                        errors.setdefault(stage, {})[each] = error_of_stage
+            finally:
+                for task in tasks.values():
+                    task.cancel()
         stages = [stage for stage in computation_order(list(reference), recorded=True) if stage in errors]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -89,12 +99,26 @@ def _stages(scene: Scene) -> str:
     return OUTSIDE_STAGES if scene.family.package else STAGES
 
 
-def _errors(scene: Scene, registry: Registry, reference: Trace, kind: str, folder: Path) -> dict[str, float]:
+def _sessions_at_once(scene: Scene) -> int:
+    """Returns how many sessions compute side by side: two of a small model, whose sessions have one thread each."""
+    checkpoint = local_checkpoint(scene.card)
+    threads = default_threads(file_bytes(checkpoint)) if checkpoint is not None else available_processors()
+    return max(1, min(2, available_processors() // threads))
+
+
+def _reference(scene: Scene, registry: Registry, folder: Path) -> Trace:
+    with registry.open(scene.card.id, runtime="pytorch", dtype="float64") as session:
+        return session.trace(scene.source, _stages(scene), out=folder / "reference.safetensors", **scene.options)
+
+
+def _errors(
+    scene: Scene, registry: Registry, reference_trace: Future[Trace], kind: str, folder: Path
+) -> dict[str, float]:
     """Returns the relative L2 error of each stage of numbers that the model in this type of weights has too."""
     path = folder / f"{kind}.safetensors"
     with registry.open(scene.card.id, runtime="gguf", quantization=kind) as session:
         trace = session.trace(scene.source, _stages(scene), out=path, **scene.options)
-    errors = {}
+    errors, reference = {}, reference_trace.result()
     for stage in reference:
         if stage in trace:
             reference_values, values = np.asarray(reference[stage]), np.asarray(trace[stage])

@@ -157,6 +157,14 @@ def test_spans_with_resets_have_the_total_length_of_plain_silero_spans() -> None
     assert sum(span.seconds for span in spans_with_resets(samples)) == pytest.approx(seconds, rel=0.1)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("loudest", [1e4, 1e25, np.inf, np.nan])
+def test_sound_that_overflows_gives_no_warning(loudest: float) -> None:
+    samples = noisy_tones(3.0) * np.float32(loudest)
+    assert len(silero_probabilities(samples)) == len(probabilities_with_resets(samples)) == 94
+    assert all(0 <= span.start < span.end <= 3.0 for span in silero_spans(samples))
+
+
 def test_empty_recording_gives_no_spans() -> None:
     assert spans_with_resets(np.zeros(0, dtype=np.float32)) == []
     assert silero_spans(np.zeros(0, dtype=np.float32)) == []

@@ -25,6 +25,7 @@ _WEIGHTS = "data/silero_vad_16k_op15.onnx"  # the network of the package's own c
 _STRIDES = (1, 2, 2, 1)  # of the encoder's convolutions
 _GATE_SCALES = np.repeat(np.array([0.5, 0.5, 1.0, 0.5], np.float32), _WIDTH)  # of enter, forget, new and out
 _GATE_SHIFTS = np.repeat(np.array([0.5, 0.5, 0.0, 0.5], np.float32), _WIDTH)
+_QUIETLY = np.errstate(over="ignore", invalid="ignore")  # sound that is far too loud overflows without a warning
 
 
 @cache
@@ -60,6 +61,7 @@ def check_installed() -> None:
     _weights()
 
 
+@_QUIETLY
 def encoded(chunks: np.ndarray) -> np.ndarray:
     """Returns the features [n, 128] of chunks [n, 576], float32, each with the 64 samples before it."""
     weights = _weights()
@@ -90,6 +92,7 @@ class Memory:
         self._hidden = np.zeros((sequences, _WIDTH), np.float32)
         self._cell = np.zeros((sequences, _WIDTH), np.float32)
 
+    @_QUIETLY
     def probabilities(self, features: np.ndarray) -> np.ndarray:
         """Returns the probabilities of speech [steps, sequences] of the next features [steps, sequences, 128]."""
         weights, cell, recurrent = self._weights, self._cell, self._weights["decoder.rnn.weight_hh"]

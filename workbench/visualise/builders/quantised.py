@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from workbench.compare.measures import measure
-from workbench.core.errors import BadInput, Cancelled, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.core.visitors import in_current_context, told
 from workbench.formats.quantization import TYPES
 from workbench.formats.weight_files import file_bytes
@@ -43,25 +46,19 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
     errors_by_type: dict[str, str] = {}
     folder = make_tempdir()
     try:
-        with ThreadPoolExecutor(_sessions_at_once(scene), thread_name_prefix="types") as pool:
-            reference_trace = pool.submit(in_current_context(_reference), scene, registry, folder)
-            errors_of = in_current_context(_errors)
-            tasks = {each: pool.submit(errors_of, scene, registry, reference_trace, each, folder) for each in types}
+        trace_of = _tracer(scene, registry, types, folder)
+        reference = trace_of(None)
+        for each in types:
             try:
-                reference = reference_trace.result()
-                for each, task in tasks.items():
-                    try:
-                        stage_errors = task.result()
-                    except Cancelled:
-                        raise
-                    except WorkbenchError as error:
-                        errors_by_type[each] = told(error)
-                        continue
-                    for stage, error_of_stage in stage_errors.items():
-                        errors.setdefault(stage, {})[each] = error_of_stage
-            finally:
-                for task in tasks.values():
-                    task.cancel()
+                stage_errors = _errors(reference, trace_of(each))
+            except Cancelled:
+                raise
+            except WorkbenchError as error:
+                errors_by_type[each] = told(error)
+                continue
+            (folder / f"{each}.safetensors").unlink()
+            for stage, error_of_stage in stage_errors.items():
+                errors.setdefault(stage, {})[each] = error_of_stage
         stages = [stage for stage in computation_order(list(reference), recorded=True) if stage in errors]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -95,34 +92,44 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
     return ViewContent("Where quantisation error enters", (lines, table), notes=notes)
 
 
-def _stages(scene: Scene) -> str:
-    return OUTSIDE_STAGES if scene.family.package else STAGES
+def _tracer(scene: Scene, registry: Registry, types: Sequence[str], folder: Path) -> Callable[[str | None], Trace]:
+    """Returns the function that gives the trace of a type of weights, or with None the reference's in float64.
+
+    The traces of a small model are computed before, two at a time: their sessions have one thread each.
+    """
+    stages = OUTSIDE_STAGES if scene.family.package else STAGES
+
+    def trace(kind: str | None) -> Trace:
+        settings: dict[str, Any] = {"dtype": "float64"} if kind is None else {"quantization": kind}
+        with registry.open(scene.card.id, runtime="pytorch" if kind is None else "gguf", **settings) as session:
+            path = folder / f"{kind or 'reference'}.safetensors"
+            return session.trace(scene.source, stages, out=path, **scene.options)
+
+    done: dict[str | None, Future[Trace]] = {}
+    if _has_sessions_of_one_thread(scene) and available_processors() > 1:
+        with ThreadPoolExecutor(2, thread_name_prefix="types") as pool:
+            done = {kind: pool.submit(in_current_context(trace), kind) for kind in (None, *types)}
+
+    def trace_of(kind: str | None) -> Trace:
+        if kind in done:
+            with contextlib.suppress(Unavailable):  # such as no room for two models at a time
+                return done[kind].result()
+        return trace(kind)
+
+    return trace_of
 
 
-def _sessions_at_once(scene: Scene) -> int:
-    """Returns how many sessions compute side by side: two of a small model, whose sessions have one thread each."""
+def _has_sessions_of_one_thread(scene: Scene) -> bool:
     checkpoint = local_checkpoint(scene.card)
-    threads = default_threads(file_bytes(checkpoint)) if checkpoint is not None else available_processors()
-    return max(1, min(2, available_processors() // threads))
+    return checkpoint is not None and default_threads(file_bytes(checkpoint)) == 1
 
 
-def _reference(scene: Scene, registry: Registry, folder: Path) -> Trace:
-    with registry.open(scene.card.id, runtime="pytorch", dtype="float64") as session:
-        return session.trace(scene.source, _stages(scene), out=folder / "reference.safetensors", **scene.options)
-
-
-def _errors(
-    scene: Scene, registry: Registry, reference_trace: Future[Trace], kind: str, folder: Path
-) -> dict[str, float]:
-    """Returns the relative L2 error of each stage of numbers that the model in this type of weights has too."""
-    path = folder / f"{kind}.safetensors"
-    with registry.open(scene.card.id, runtime="gguf", quantization=kind) as session:
-        trace = session.trace(scene.source, _stages(scene), out=path, **scene.options)
-    errors, reference = {}, reference_trace.result()
+def _errors(reference: Trace, trace: Trace) -> dict[str, float]:
+    """Returns the relative L2 error of each stage of numbers that both traces have in the same shape."""
+    errors = {}
     for stage in reference:
         if stage in trace:
             reference_values, values = np.asarray(reference[stage]), np.asarray(trace[stage])
             if reference_values.shape == values.shape and kind_of(stage, reference_values) in ("numbers", "logits"):
                 errors[stage] = measure(reference_values, values).relative_l2
-    path.unlink()
     return errors

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from workbench.audio.silero_stream import CHUNK
+from workbench.audio.silero_network import CHUNK
 from workbench.live import endpointing
 from workbench.live.endpointing import Endpointer, EndpointingLimits, SpeechSegment
 

@@ -11,7 +11,8 @@ import pytest
 
 from workbench.audio.read import read
 from workbench.audio.silero import silero_probabilities
-from workbench.audio.silero_stream import CHUNK, SileroStream
+from workbench.audio.silero_network import CHUNK
+from workbench.audio.silero_stream import SileroStream
 from workbench.core.visitors import Visitor, current_visitor, visited_by
 from workbench.live import endpointing
 from workbench.live import transcription as live_transcription

@@ -55,10 +55,10 @@ def _decided(probabilities: np.ndarray, samples: int, options: SileroOptions) ->
         for start, end in _unpadded(probabilities, samples, options)
         if end - start > _samples(options.min_speech_ms)
     ]
-    pad = _samples(options.pad_ms)
-    starts, ends = [start for start, _ in found], [end for _, end in found]
     if not found:
         return []
+    pad = _samples(options.pad_ms)
+    starts, ends = [start for start, _ in found], [end for _, end in found]
     for number, ((_, end), (start, _)) in enumerate(pairwise(found)):
         share = (start - end) // 2 if start - end < 2 * pad else pad
         ends[number], starts[number + 1] = int(end + share), int(start - share)
@@ -69,10 +69,10 @@ def _decided(probabilities: np.ndarray, samples: int, options: SileroOptions) ->
 def _unpadded(probabilities: np.ndarray, samples: int, options: SileroOptions) -> Iterator[tuple[int, int]]:
     """Yields the first and the end sample of each stretch of speech.
 
-    Speech begins at the threshold. It ends where a pause begins that is long enough and stays below the threshold; the
-    pause begins further below it.
+    Speech begins at the threshold. A pause begins `_HYSTERESIS` below it. The next chunk at the threshold ends the
+    pause. A pause of at least `min_silence_ms` ends the speech where the pause began.
     """
-    goes_on = max(options.threshold - _HYSTERESIS, _LEAST)
+    goes_on, min_silence = max(options.threshold - _HYSTERESIS, _LEAST), _samples(options.min_silence_ms)
     start: int | None = None
     pause: int | None = None  # where the present pause begins
     for place, probability in zip(range(0, CHUNK * len(probabilities), CHUNK), probabilities.tolist(), strict=True):
@@ -80,7 +80,7 @@ def _unpadded(probabilities: np.ndarray, samples: int, options: SileroOptions) -
             start, pause = place if start is None else start, None
         elif start is not None and probability < goes_on:
             pause = place if pause is None else pause
-            if place - pause >= _samples(options.min_silence_ms):
+            if place - pause >= min_silence:
                 yield start, pause
                 start = pause = None
     if start is not None:

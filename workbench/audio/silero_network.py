@@ -30,11 +30,11 @@ _QUIETLY = np.errstate(over="ignore", invalid="ignore")  # sound that is far too
 
 @cache
 def _weights() -> MappingProxyType[str, np.ndarray]:
-    """Returns the weights by name, transposed: matrices [inputs, outputs]; those of convolutions have frames x channels
-    inputs.
+    """Returns the weights by name, as matrices [inputs, outputs]; a convolution has frames x channels inputs.
 
     The gates `enter`, `forget` and `out` of the recurrent part are sigmoids, and sigmoid(x) = (1 + tanh(x / 2)) / 2. So
-    their weights are halved here, and all gates are tanh.
+    this function halves their weights, and `Memory` computes one tanh for all gates. Raises `Unavailable` if the
+    package, or `onnx`, is not installed.
     """
     package = find_spec("silero_vad")
     place = Path(str(package.origin)).parent / _WEIGHTS if package is not None and package.origin else None
@@ -51,14 +51,10 @@ def _weights() -> MappingProxyType[str, np.ndarray]:
         for name, value in tensors.items()
         if value.dtype == np.float32
     }
-    for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+    found["decoder.rnn.bias"] = found["decoder.rnn.bias_ih"] + found["decoder.rnn.bias_hh"]
+    for name in ("weight_ih", "weight_hh", "bias"):
         found[f"decoder.rnn.{name}"] = found[f"decoder.rnn.{name}"] * _GATE_SCALES
     return MappingProxyType(found)
-
-
-def check_installed() -> None:
-    """Raises `Unavailable` if the network is not installed."""
-    _weights()
 
 
 @_QUIETLY
@@ -85,7 +81,10 @@ def _convolved(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, stride: int)
 
 
 class Memory:
-    """The recurrent part with its state, for some sequences side by side."""
+    """The recurrent part with its state, for some sequences side by side.
+
+    Raises `Unavailable` if the network is not installed.
+    """
 
     def __init__(self, sequences: int = 1) -> None:
         self._weights = _weights()
@@ -96,8 +95,7 @@ class Memory:
     def probabilities(self, features: np.ndarray) -> np.ndarray:
         """Returns the probabilities of speech [steps, sequences] of the next features [steps, sequences, 128]."""
         weights, cell, recurrent = self._weights, self._cell, self._weights["decoder.rnn.weight_hh"]
-        bias = weights["decoder.rnn.bias_ih"] + weights["decoder.rnn.bias_hh"]
-        steps = features @ weights["decoder.rnn.weight_ih"] + bias
+        steps = features @ weights["decoder.rnn.weight_ih"] + weights["decoder.rnn.bias"]
         states = np.empty(features.shape, np.float32)
         hidden, gates = self._hidden, np.empty(steps.shape[1:], np.float32)
         enter, forget, new, out = np.split(gates, 4, axis=1)

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.audio.silero_network import CHUNK, CONTEXT, Memory, check_installed, encoded
-
-__all__ = ["CHUNK", "SileroStream"]
+from workbench.audio.silero_network import CONTEXT, Memory, encoded
 
 
 class SileroStream:
-    """The network with its recurrent state."""
+    """The network with its recurrent state. Raises `Unavailable` if it is not installed."""
 
     def __init__(self) -> None:
-        check_installed()
         self.forget()
 
     def forget(self) -> None:

@@ -111,7 +111,7 @@ def dequantised(rows: np.ndarray, name: str, where: str) -> np.ndarray:
 
 
 def import_definition(name: str) -> None:
-    """Imports what `dequantised` needs for a type. Else its first call does, which takes up to 0.8 s."""
+    """Imports what `dequantised` needs for a type, so that the first call does not wait up to 0.8 s for the import."""
     if BY_NAME[name].dtype is None and name != BFLOAT16:
         with contextlib.suppress(Unavailable):  # the first call says so, if there is one
             _quants(name)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
-from workbench.audio.silero_stream import CHUNK, SileroStream
+from workbench.audio.silero_network import CHUNK
+from workbench.audio.silero_stream import SileroStream
 from workbench.audio.spans import Span, cap_spans, frame_levels
 
 BEGINS, GOES_ON = 0.5, 0.35  # probabilities of speech, as in `workbench.audio.silero`

@@ -37,7 +37,8 @@ from workbench.system.process_groups import end_group
 SWITCH = "WORKBENCH_PREPARED"
 MODULE = "workbench.prepared.process"
 STARTED_EARLY = tuple(Kind(runtime, language) for runtime in ("pytorch", "gguf") for language in (False, True))
-"""The kinds whose prepared processes start with a page or a server."""
+"""The kinds whose prepared processes start with a page or a server, in this order. Processes without a language model
+are ready sooner."""
 BEAT_SECONDS = 0.25  # how often a caller that waits for the imports gets progress, and can stop
 FORK_SECONDS = 20.0  # a prepared process that forks nothing for so long is given up
 END_SECONDS = 2.0  # how long one without sessions may take to end
@@ -350,8 +351,8 @@ def prepared_processes(*, early: bool = True) -> Iterator[None]:
     The processes end with the block, unless they were in use before it.
 
     Args:
-        early: those for PyTorch and then those for GGUF start at once, first the one without a language model, which is
-            ready sooner. Otherwise each starts with the first session of its kind.
+        early: the processes of `STARTED_EARLY` start one after another, before a session needs them. Otherwise each
+            starts with the first session of its kind.
     """
     were_on = PREPARED.on
     if os.environ.get(SWITCH) != "0":

@@ -41,8 +41,8 @@ _FINAL_STAGES = (
     *("tokens", "tokens.logprobs", "text"),
 )
 _PROMPT_ENDS = _FINAL_STAGES[:3]  # of the prompt's pass; the rest of `_FINAL_STAGES` comes after the decoding steps
-PROMPT_PASS = (*(f"{group}.*" for group in GROUPS if group != "codec"), "codec.logits", *_PROMPT_ENDS)
-"""Globs of the stages of one pass over the input, without tokens and answers, which take more passes."""
+PROMPT_PASS = (*(f"{group}.*" for group in GROUPS if group != "codec"), "codec.logits", "logits")
+"""Globs of the stages of one pass over the input. A model computes tokens and answers in further passes."""
 STREAMS = ("codec.rows", "codec.codes")
 """Stages of parallel streams of ids [rows, streams]."""
 

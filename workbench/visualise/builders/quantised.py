@@ -93,9 +93,10 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
 
 
 def _tracer(scene: Scene, registry: Registry, types: Sequence[str], folder: Path) -> Callable[[str | None], Trace]:
-    """Returns the function that gives the trace of a type of weights, or with None the reference's in float64.
+    """Returns a function from a type of weights to its trace; None stands for the reference in float64.
 
-    The traces of a small model are computed before, two at a time: their sessions have one thread each.
+    A session of a small model has one thread. So all traces of a small model are computed here, two at a time. For
+    other models, the returned function computes them.
     """
     stages = OUTSIDE_STAGES if scene.family.package else STAGES
 

@@ -80,7 +80,7 @@ def attend_relatively(
     part, count, keys = _columns(content, heads, head), rows.stop - rows.start, len(k)
     scale = _scale(part)
     scores = np.matmul(content[rows, part] * scale, k[:, part].T, out=buffer[:count])
-    first = len(content) - rows.stop  # the row for the last query and key 0; that of each query before is one further
+    first = len(content) - rows.stop  # the position of key 0 for the last query; for the query before it, one further
     by_distance = (place[rows, part] * scale) @ positions[first : first + count + keys - 1, part].T
     row, step = by_distance.strides
     scores += as_strided(by_distance[0, count - 1 :], (count, keys), (row - step, step), writeable=False)

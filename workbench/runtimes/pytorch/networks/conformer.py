@@ -114,10 +114,12 @@ class RelativeAttention(nn.Module):
 
 
 def _position_scores(q: Tensor, p: Tensor, keys: Tensor | None) -> Tensor:
-    """Returns scores by key [B, H, T, T] of queries [B, H, T, d] and positions [1, H, 2T - 1, d]; -inf where `keys`
-    [B, T] is false.
+    """Returns the scores [B, H, T, T] of queries [B, H, T, d] with the positions [1, H, 2T - 1, d] of the keys.
 
-    `QUERIES` queries at a time, because all queries together would meet twice as many distances as they need.
+    It computes `QUERIES` queries at a time, because all queries together meet twice as many distances as they need.
+
+    Args:
+        keys: [B, T]; scores of keys that are false become -inf.
     """
     frames = q.shape[2]
     hidden = None
@@ -135,9 +137,9 @@ def _position_scores(q: Tensor, p: Tensor, keys: Tensor | None) -> Tensor:
 def _by_key(scores: Tensor, keys: int) -> Tensor:
     """Turns scores by distance [B, H, queries, queries + keys - 1] into scores by key [B, H, queries, keys].
 
-    The last row begins with the first distance, and each earlier row one distance further. So one row begins one
-    element less than a row's length after the row before, which a view can say (the shift of Dai et al. 2019, appendix
-    B).
+    The last row begins at the first distance, and each row before it one distance further (the shift of Dai et al.
+    2019, appendix B). So the step from one row's beginning to the next is one element less than a row, and the result
+    is a view.
     """
     *outer, queries, _ = scores.shape
     *steps, row, step = scores.stride()

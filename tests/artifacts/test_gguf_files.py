@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tests.support.tiny_checkpoints import tiny_sensevoice
 from workbench.artifacts import gguf_files, locking, process
-from workbench.artifacts.gguf_files import Entry, QuantizationOffer, converted, measured, offered
+from workbench.artifacts.gguf_files import Entry, QuantizationOffer, converted, converted_files, measured, offered
 from workbench.artifacts.seals import seal, unbroken
 from workbench.core.errors import BadInput, Cancelled, Unavailable, WorkbenchError
 from workbench.formats.quantization import TYPES
@@ -55,10 +55,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         sizes = {each: 1000 - 10 * number for number, each in enumerate(TYPES)}
         result: dict[str, Any] = {"sizes": sizes, "outside": []}
         if "files" in arguments:
-            chosen = "f32" if arguments["quantization"] == "auto" else arguments["quantization"]
-            path = Path(arguments["files"][chosen])
-            path.write_bytes(bytes(each % 251 for each in range(sizes[chosen])))
-            result["path"] = str(path)
+            chosen = ["f32" if each == "auto" else each for each in arguments["quantizations"]]
+            result["paths"] = [arguments["files"][each] for each in chosen]
+            for each in chosen:
+                Path(arguments["files"][each]).write_bytes(bytes(byte % 251 for byte in range(sizes[each])))
         return result
 
     monkeypatch.setattr(gguf_files, "run_child", run)
@@ -110,6 +110,16 @@ def test_each_quantisation_is_converted_once(tiny: Path, calls: list[dict[str, A
     assert converted(tiny, "sensevoice", "f32") == converted(tiny, "sensevoice") and len(calls) == 2
     assert [offer.converted for offer in measured(tiny, "sensevoice")][:3] == [True, True, False]
     assert len(calls) == 2
+
+
+def test_several_types_are_converted_at_once(tiny: Path, calls: list[dict[str, Any]]) -> None:
+    first = converted(tiny, "sensevoice", "q8_0")
+    paths = converted_files(tiny, "sensevoice", ["f16", "q8_0", "auto"])
+    assert len(calls) == 2 and paths[1] == first
+    assert [path.name for path in paths] == ["tiny-f16.gguf", "tiny-q8_0.gguf", "tiny-f32.gguf"]
+    assert paths == [converted(tiny, "sensevoice", each) for each in ("f16", "q8_0", "f32")] and len(calls) == 2
+    with pytest.raises(BadInput, match="quantization is 'q4_k'; expected one of"):
+        converted_files(tiny, "sensevoice", ["f16", "q4_k"])
 
 
 def test_sizes_are_computed_once(tiny: Path, calls: list[dict[str, Any]]) -> None:

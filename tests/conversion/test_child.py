@@ -40,7 +40,7 @@ def start(arguments: dict[str, Any], *words: str) -> subprocess.Popen[str]:
 def test_conversion_process_ends_and_removes_partial_files_when_stdin_closes(tmp_path: Path) -> None:
     directory, folder = tiny_sensevoice(tmp_path / "tiny"), tmp_path / "folder"
     folder.mkdir()
-    arguments = {"directory": str(directory), "family": "sensevoice", "quantization": "f16"}
+    arguments = {"directory": str(directory), "family": "sensevoice", "quantizations": ["f16"]}
     with start({**arguments, "files": {"f16": str(folder / "it.gguf")}}, "-c", SLOW) as process:
         assert process.stdin is not None and process.stdout is not None
         lines = iter(process.stdout.readline, "")

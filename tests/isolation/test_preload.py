@@ -24,8 +24,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux fork
 MANY = 40  # modules; transformers alone has hundreds
 
 
-def test_forked_language_model_session_imports_few_further_modules() -> None:
-    spec = SessionSpec("demo", "funasr_nano", "pytorch", assets() / "demo-funasr-nano")
+@pytest.mark.parametrize("family, folder", [("funasr_nano", "demo-funasr-nano"), ("speechlm", "demo-speechlm")])
+def test_forked_language_model_session_imports_few_further_modules(family: str, folder: str) -> None:
+    spec = SessionSpec("demo", family, "pytorch", assets() / folder)
     kind = kind_of(spec)
     PREPARED.wait_for(kind, spec.name)
     with tempfile.TemporaryFile() as report:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,11 +98,11 @@ class Entry:
     def remember(self, found: Mapping[str, Any]) -> None:
         """Stores the results of a conversion.
 
-        These are sizes, the directories outside the checkpoint that it read, and the seal of the file that it wrote.
+        These are sizes, the directories outside the checkpoint that it read, and the seals of the files that it wrote.
         """
         seals = _mapping(self._about().get("seals"))
-        if "path" in found:
-            seals[Path(found["path"]).name] = seal(Path(found["path"]))
+        for path in map(Path, found.get("paths", ())):
+            seals[path.name] = seal(path)
         metadata = {"directory": str(self.directory), "family": self.family, "sizes": found["sizes"], "seals": seals}
         content = json.dumps({**metadata, "outside": _stamps(found["outside"])}, indent=1)
         temporary = self.folder / f".{ABOUT}{UNFINISHED}"
@@ -148,18 +148,29 @@ def converted(directory: Path, family: str, quantization: str = AUTO, on_progres
 
     Raises `BadInput` and `Unavailable` as the conversion does.
     """
+    return converted_files(directory, family, [quantization], on_progress)[0]
+
+
+def converted_files(
+    directory: Path, family: str, quantizations: Sequence[str], on_progress: OnProgress | None = None
+) -> list[Path]:
+    """Returns the files of several types, in their order. One conversion writes those that are missing.
+
+    It reads the checkpoint once, so it is quicker than one conversion for each type. See `converted`.
+    """
     entry = Entry.of(directory, family)
-    if (path := _existing(entry, quantization)) is not None:
-        return path
+    if (paths := _existing(entry, quantizations)) is not None:
+        return paths
     with entry.locked(on_progress):
         entry.tidy()
-        if (path := _existing(entry, quantization)) is not None:  # another caller has made it in the meantime
-            return path
-        if quantization != AUTO:
-            check_type(quantization)
+        if (paths := _existing(entry, quantizations)) is not None:  # another caller has made them in the meantime
+            return paths
+        for each in quantizations:
+            if each != AUTO:
+                check_type(each)
         files = {name: str(entry.file(name)) for name in TYPES}
-        found = _run(entry, on_progress, {"quantization": quantization, "files": files})
-    return Path(found["path"])
+        found = _run(entry, on_progress, {"quantizations": list(quantizations), "files": files})
+    return [Path(path) for path in found["paths"]]
 
 
 def measured(directory: Path, family: str, on_progress: OnProgress | None = None) -> tuple[QuantizationOffer, ...]:
@@ -211,12 +222,13 @@ def _default(entry: Entry, sizes: Mapping[str, int]) -> str | None:
     return "f32" if 2 * sum(size for _, size, _ in listed(entry.directory)) < MAX_AUTO_F32_BYTES else None
 
 
-def _existing(entry: Entry, quantization: str) -> Path | None:
+def _existing(entry: Entry, quantizations: Sequence[str]) -> list[Path] | None:
+    """Returns the files of these types; None if one of them is missing."""
     sizes = entry.sizes
     if not sizes:
         return None
-    chosen = resolve_quantization(quantization, sizes)
-    return entry.file(chosen) if entry.is_complete(chosen) else None
+    types = [resolve_quantization(each, sizes) for each in quantizations]
+    return [entry.file(each) for each in types] if all(entry.is_complete(each) for each in types) else None
 
 
 def _run(entry: Entry, on_progress: OnProgress | None, outputs: Mapping[str, Any] = {}) -> dict[str, Any]:

@@ -1,16 +1,17 @@
 """The process of one conversion: `workbench.artifacts` starts it, so that its caller never imports torch.
 
-Its input is JSON with the directory and the family. A conversion to GGUF also gives the quantization and the names of
-the file in every type; a request for sizes only omits them. A conversion for vLLM gives the directory to write as
-`served`, and a comparison gives the GGUF file as `checked`. A request for linear layers gives the stages behind them as
-`layers`, and the file of arrays to write as `out`. The process writes lines of JSON: {"fraction", "sentence"} for
-progress; at the end {"sizes", "outside", "path"} (for vLLM without sizes; for a comparison {"outside", "report"}; for
-layers {"outside"}), or {"error", "sentence"}. When its stdin closes, the caller has gone: the process deletes
-unfinished files and ends.
+Its input is JSON with the directory and the family. A conversion to GGUF also gives the quantizations to write and the
+names of the file in every type; a request for sizes only omits them. A conversion for vLLM gives the directory to write
+as `served`, and a comparison gives the GGUF file as `checked`. A request for linear layers gives the stages behind them
+as `layers`, and the file of arrays to write as `out`. The process writes lines of JSON: {"fraction", "sentence"} for
+progress; at the end {"sizes", "outside", "paths"} (for vLLM {"outside", "path"}; for a comparison {"outside",
+"report"}; for layers {"outside"}), or {"error", "sentence"}. When its stdin closes, the caller has gone: the process
+deletes unfinished files and ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,12 +19,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from workbench.conversion.checkpoint import plans_of
-from workbench.conversion.plan import estimated_bytes
+from workbench.conversion.plan import Plan, estimated_bytes
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, named_message_of
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
@@ -75,7 +76,19 @@ def serve(file: int) -> None:
     for standard in (sys.stdin, sys.stdout):
         os.dup2(file, standard.fileno())
     os.close(file)
-    sys.exit(main())
+    run()
+
+
+def run() -> NoReturn:
+    """Runs the conversion and ends the process at once: Python's own end takes half a second with torch loaded."""
+    try:
+        status = main()
+    except SystemExit as end:  # the caller has gone; unfinished files are deleted
+        status = int(end.code or 0)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(status)
 
 
 def _run(request: dict[str, Any], report_progress: OnProgress) -> dict[str, Any]:
@@ -93,17 +106,26 @@ def _run(request: dict[str, Any], report_progress: OnProgress) -> dict[str, Any]
     if "layers" in request:
         return _write_layers(directory, request["family"], request["layers"], Path(request["out"]))
     plans = plans_of(directory, request["family"])
-    from workbench.conversion.writer import write  # after the check for missing packages
-
     sources = [source for plan in plans for source in plan.sources]
     answer: dict[str, Any] = {"sizes": estimated_bytes(plans), "outside": directories_outside(sources, directory)}
     if "files" in request:
-        quantization = resolve_quantization(request["quantization"], answer["sizes"])
-        path = Path(request["files"][quantization])
-        if not path.is_file():  # auto may name a file that exists
-            write(plans, quantization, path, report_progress)
-        answer["path"] = str(path)
+        types = [resolve_quantization(each, answer["sizes"]) for each in request["quantizations"]]
+        answer["paths"] = [request["files"][each] for each in types]
+        _write_gguf(plans, dict(zip(types, map(Path, answer["paths"]), strict=True)), report_progress)
     return answer
+
+
+def _write_gguf(plans: Sequence[Plan], files: Mapping[str, Path], report_progress: OnProgress) -> None:
+    """Writes the files that do not exist yet, by type."""
+    from workbench.conversion.writer import write  # after the check for missing packages
+
+    missing = {name: path for name, path in files.items() if not path.is_file()}
+    for number, (name, path) in enumerate(missing.items()):
+
+        def report_share(fraction: float, sentence: str, number: int = number) -> None:
+            report_progress((number + fraction) / len(missing), sentence)
+
+        write(plans, name, path, report_share)
 
 
 def _write_vllm_directory(directory: Path, family: str, out: Path, report_progress: OnProgress) -> dict[str, Any]:
@@ -147,4 +169,4 @@ def _end_with_caller() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -135,6 +135,18 @@ def gguf_file(
     )
 
 
+def make_gguf_files(card: Card, quantizations: Sequence[str]) -> None:
+    """Converts a checkpoint on this machine to several types at once, which is quicker than one after another.
+
+    Does nothing for a GGUF file, nor for types whose files exist. Raises the errors of a conversion.
+    """
+    from workbench.artifacts.gguf_files import converted_files
+
+    checkpoint = local_checkpoint(card)
+    if card.kind != "gguf" and checkpoint is not None:
+        converted_files(checkpoint, card.family, quantizations)
+
+
 def _with_language(card: Card, file: GgufFile) -> list[GgufFile]:
     """Returns a card's GGUF file, and the file of its language half if that is separate.
 

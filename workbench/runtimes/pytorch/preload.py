@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from workbench.core.packages import CONVERSION, missing_packages
 from workbench.families.table import import_cells
 
 # What a language model, its tokenizer and its codec take from transformers, and imports only when it is used.
@@ -17,7 +18,10 @@ LANGUAGE = (
     "transformers.models.auto.tokenization_auto",
     "transformers.models.qwen2.modeling_qwen2",
     "transformers.models.qwen3.modeling_qwen3",
+    "transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe",
+    "transformers.models.xcodec.modeling_xcodec",
 )
+WRITER = "workbench.conversion.writer"  # conversions to GGUF are forked from the same processes
 
 
 def preload(language: bool, **_: Any) -> None:
@@ -25,3 +29,5 @@ def preload(language: bool, **_: Any) -> None:
     import_cells("pytorch", language)
     for name in LANGUAGE if language else ():
         import_module(name)
+    if not missing_packages(CONVERSION):
+        import_module(WRITER)

@@ -1,4 +1,4 @@
-"""The view of quantisation: two types at once give the picture of one after another, also without room for two."""
+"""The view of quantisation: types side by side give the picture of one after another, also without room for two."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def errors(scene: Scene) -> np.ndarray:
     return values
 
 
-def test_two_types_at_once_give_the_picture_of_one_after_another(
+def test_types_side_by_side_give_the_picture_of_one_after_another(
     registry: Registry, scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pictures = []
@@ -82,3 +82,22 @@ def test_type_that_cannot_be_opened_is_named_with_the_reason(
     picture = picture_of(scene, "quantisation", ViewOptions(types=TYPES))
     assert len(picture["errors"].values) == 1
     assert picture.notes == ("q4_0: q4_0 does not exist here",)
+
+
+def test_long_recording_is_compared_by_its_first_seconds(scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = scene_of("demo/sensevoice", fresh=True)
+    assert scene.recording is not None and scene.recording.seconds > 1
+    beginning = Scene(scene.session, scene.card, (scene.recording.samples[:16000], 16000), {}, scene.registry)
+    expected = errors(beginning)
+    monkeypatch.setattr(quantised, "LONGEST_SECONDS", 1.0)
+    picture = picture_of(scene, "quantisation", ViewOptions(types=TYPES))
+    assert picture.notes == ("The errors are those of the first 1 s of the recording.",)
+    np.testing.assert_array_equal(picture["errors"].values, expected)
+
+
+def test_messages_are_compared_as_they_are(scene_of: SceneOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = scene_of("demo/speechlm", fresh=True)
+    audio = {"type": "audio", "audio": str(scene.source)}
+    talk = Scene(scene.session, scene.card, [{"role": "user", "content": [audio]}], {}, scene.registry)
+    monkeypatch.setattr(quantised, "LONGEST_SECONDS", 1.0)
+    assert quantised._is_longer(scene) and not quantised._is_longer(talk)

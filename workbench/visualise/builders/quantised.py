@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,11 @@ from workbench.formats.weight_files import file_bytes
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
+from workbench.registry.weights import make_gguf_files
+from workbench.session.values import RECORDING
 from workbench.system.processors import available_processors, default_threads
 from workbench.system.tempdirs import make_tempdir
+from workbench.text.prompts import messages_of
 from workbench.trace.order import PROMPT_PASS, computation_order, kind_of
 from workbench.trace.trace import Trace
 from workbench.visualise.options import ViewOptions
@@ -30,6 +33,8 @@ from workbench.visualise.view_content import ViewContent
 DEFAULT_TYPES = ("f16", "q8_0", "q4_0")
 STAGES = ",".join(PROMPT_PASS)
 OUTSIDE_STAGES = "*.*,logits"  # of a family of another package, which may have names of its own
+LONGEST_SECONDS = 20.0  # of a recording; more of it hardly changes the errors
+SIDE_BY_SIDE = 3  # models at a time: two at work, and one that waits for its file or its process
 MIN_ERROR = 1e-9  # drawn for errors below it, 0 among them
 
 
@@ -46,19 +51,19 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
     errors_by_type: dict[str, str] = {}
     folder = make_tempdir()
     try:
-        trace_of = _tracer(scene, registry, types, folder)
-        reference = trace_of(None)
-        for each in types:
-            try:
-                stage_errors = _errors(reference, trace_of(each))
-            except Cancelled:
-                raise
-            except WorkbenchError as error:
-                errors_by_type[each] = told(error)
-                continue
-            (folder / f"{each}.safetensors").unlink()
-            for stage, error_of_stage in stage_errors.items():
-                errors.setdefault(stage, {})[each] = error_of_stage
+        with _tracer(scene, registry, types, folder) as trace_of:
+            reference = trace_of(None)
+            for each in types:
+                try:
+                    stage_errors = _errors(reference, trace_of(each))
+                except Cancelled:
+                    raise
+                except WorkbenchError as error:
+                    errors_by_type[each] = told(error)
+                    continue
+                (folder / f"{each}.safetensors").unlink()
+                for stage, error_of_stage in stage_errors.items():
+                    errors.setdefault(stage, {})[each] = error_of_stage
         stages = [stage for stage in computation_order(list(reference), recorded=True) if stage in errors]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -88,36 +93,69 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
         Axis("log10 error"),
         labels=tuple(compared_types),
     )
-    notes = tuple(f"{each}: {reason}" for each, reason in errors_by_type.items())
-    return ViewContent("Where quantisation error enters", (lines, table), notes=notes)
+    notes = [f"{each}: {reason}" for each, reason in errors_by_type.items()]
+    if _is_longer(scene):
+        notes.append(f"The errors are those of the first {LONGEST_SECONDS:g} s of the recording.")
+    return ViewContent("Where quantisation error enters", (lines, table), notes=tuple(notes))
 
 
-def _tracer(scene: Scene, registry: Registry, types: Sequence[str], folder: Path) -> Callable[[str | None], Trace]:
-    """Returns a function from a type of weights to its trace; None stands for the reference in float64.
+@contextlib.contextmanager
+def _tracer(
+    scene: Scene, registry: Registry, types: Sequence[str], folder: Path
+) -> Iterator[Callable[[str | None], Trace]]:
+    """Yields a function from a type of weights to its trace; None stands for the reference in float64.
 
-    A session of a small model has one thread. So all traces of a small model are computed here, two at a time. For
-    other models, the returned function computes them.
+    A session of a small model has one thread. So the traces of a small model are computed side by side, while the
+    caller uses those that are finished. For other models, the function computes them.
     """
     stages = OUTSIDE_STAGES if scene.family.package else STAGES
+    source = _beginning(scene) if _is_longer(scene) else scene.source
 
     def trace(kind: str | None) -> Trace:
         settings: dict[str, Any] = {"dtype": "float64"} if kind is None else {"quantization": kind}
         with registry.open(scene.card.id, runtime="pytorch" if kind is None else "gguf", **settings) as session:
             path = folder / f"{kind or 'reference'}.safetensors"
-            return session.trace(scene.source, stages, out=path, **scene.options)
+            return session.trace(source, stages, out=path, **scene.options)
 
-    done: dict[str | None, Future[Trace]] = {}
-    if _has_sessions_of_one_thread(scene) and available_processors() > 1:
-        with ThreadPoolExecutor(2, thread_name_prefix="types") as pool:
-            done = {kind: pool.submit(in_current_context(trace), kind) for kind in (None, *types)}
+    if not (_has_sessions_of_one_thread(scene) and available_processors() > 1):
+        yield trace
+        return
 
-    def trace_of(kind: str | None) -> Trace:
-        if kind in done:
-            with contextlib.suppress(Unavailable):  # such as no room for two models at a time
-                return done[kind].result()
+    def trace_of_file(kind: str) -> Trace:
+        with contextlib.suppress(WorkbenchError):  # the types that have no file say so when they are opened
+            files.result()
         return trace(kind)
 
-    return trace_of
+    with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="types") as pool:
+        reference = pool.submit(in_current_context(trace), None)
+        files = pool.submit(make_gguf_files, scene.card, types)
+        traces: dict[str | None, Future[Trace]] = {None: reference}
+        traces |= {kind: pool.submit(in_current_context(trace_of_file), kind) for kind in types}
+
+        def finished_trace(kind: str | None) -> Trace:
+            try:
+                return traces[kind].result()
+            except Unavailable:  # such as no room for two models at a time
+                wait(traces.values())
+                return trace(kind)
+
+        try:
+            yield finished_trace
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _is_longer(scene: Scene) -> bool:
+    """Returns whether the source is a recording, not messages, and longer than this view takes."""
+    is_recording = scene.family.input == RECORDING or messages_of(scene.source) is not scene.source
+    return is_recording and (scene.seconds or 0.0) > LONGEST_SECONDS
+
+
+def _beginning(scene: Scene) -> tuple[np.ndarray, int]:
+    """Returns the first seconds of the scene's recording."""
+    assert scene.recording is not None
+    samples, rate = scene.recording.samples, scene.recording.sample_rate
+    return samples[: round(LONGEST_SECONDS * rate)], rate
 
 
 def _has_sessions_of_one_thread(scene: Scene) -> bool:

@@ -17,8 +17,9 @@ DATA =
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
 # Where pip may find llama-cpp-python compiled; left out likewise, and then it is compiled here.
 LLAMA_INDEX = https://abetlen.github.io/llama-cpp-python/whl/cpu
-PYTHON = $(shell for p in python3.11 python3; do \
-	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
+# The first of these that there is, from 3.11 to 3.14.
+PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$p && break; done)
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -70,12 +71,12 @@ endif
 
 # Without any stamp the environment is missing or was left half made, so it is made from nothing.
 $(READY):
-	@test -n "$(PYTHON)" || { echo 'Python 3.11 was not found; install it (Debian: apt-get install python3.11-venv) or name one: make PYTHON=/path/to/python' >&2; exit 2; }
+	@test -n "$(PYTHON)" || { echo 'Python 3.11 to 3.14 was not found; install one (Debian: apt-get install python3-venv) or name it: make PYTHON=/path/to/python' >&2; exit 2; }
 	@echo 'Installing the environment in $(VENV): some minutes the first time, and 3.5 GB of disk.' >&2
 	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null \
 		|| { echo 'llama-cpp-python needs a C++ compiler; on Debian: apt-get install g++' >&2; exit 2; }
 	@{ ls $(VENV)/ready-* && $(PY) -V; } >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) \
-		|| { echo 'The virtual environment could not be made; on Debian: apt-get install python3.11-venv' >&2; exit 2; }
+		|| { echo 'The virtual environment could not be made; on Debian: apt-get install python3-venv' >&2; exit 2; }
 	@rm -rf $(VENV)/ready-* $(VENV)/wheels
 	@$(PY) .ci/install.py $(VENV) --torch-index $(TORCH_INDEX) --llama-index $(LLAMA_INDEX)
 	@$(PY) -c 'import torch' || { echo 'PyTorch was installed but does not load; see docs/troubleshooting.md' >&2; exit 1; }

@@ -2,10 +2,10 @@
 
     python .ci/install.py VENV [--torch-index URL] [--llama-index URL]
 
-The environment must exist. An index that cannot be reached is left out: PyPI then has a PyTorch for GPUs, and of
-llama-cpp-python the source only. uv installs the packages, in a quarter of pip's time. Where it cannot, pip does. This
-file uses the standard library alone. Exit status 1 where a step fails, with the end of what it printed; the whole of it
-is in VENV/log.
+The environment must exist. An index that cannot be reached is left out: PyPI then has a PyTorch for GPUs, which needs
+further packages, and of llama-cpp-python the source only. uv installs the packages, in a quarter of pip's time. Where
+it cannot, pip does. This file uses the standard library alone. Exit status 1 where a step fails, with the end of what
+it printed; the whole of it is in VENV/log.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ LOCK = ROOT / "requirements.lock"
 BUILD = ROOT / "workbench" / "runtimes" / "gguf" / "graphs"
 FLAGS = (BUILD / "llama_cpp.cmake", BUILD / "amx_tile_config.h")  # how llama.cpp is compiled
 COMPILED = "llama-cpp-python"
+TORCH = "torch"
 INSTALLER = "# installer: "  # before it and its version in the lock
 # pip's settings of where packages are, and the arguments with which uv is told the same.
 SETTINGS = {
@@ -145,7 +146,7 @@ def uv_settings(listed: str) -> tuple[list[str], dict[str, str]]:
 
 
 def uv_command(python: str, logs: Path, installer: str) -> tuple[list[str], dict[str, str]] | None:
-    """Installs uv; returns how its commands begin and their environment variables, or None where there is no uv."""
+    """Installs uv; returns how its command to install begins and its environment variables, or None without uv."""
     log = logs / "uv.log"
     with log.open("wb") as output:
         done = subprocess.run(
@@ -157,7 +158,7 @@ def uv_command(python: str, logs: Path, installer: str) -> tuple[list[str], dict
     told = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
     arguments, variables = uv_settings(told)
     program = str(Path(python).with_name("uv"))
-    return [program, "pip", "install", "--python", python, "--no-deps", *arguments], variables
+    return [program, "pip", "install", "--python", python, *arguments], variables
 
 
 def compile_progress(text: str) -> str:
@@ -177,6 +178,11 @@ def reachable(index: str, package: str) -> list[str]:
         urllib.request.urlopen(f"{index}/{package}/", timeout=5).close()
         return ["--extra-index-url", index]
     return []
+
+
+def loads(python: str, module: str) -> bool:
+    """Whether that Python can import the module."""
+    return not subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode
 
 
 def follow(steps: list[Step]) -> None:
@@ -247,14 +253,14 @@ def main() -> None:
     pip = [python, "-m", "pip"]
     install = [*pip, "install", "--no-deps", "--no-compile", "--progress-bar=off"]
     settings = ["-DLLAVA_BUILD=OFF", f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={FLAGS[0]}"]
-    wanted = [*reachable(given.torch_index, "torch"), "-r", str(listed)]
+    wanted = [*reachable(given.torch_index, TORCH), "-r", str(listed)]
     uv, variables = uv_command(python, logs, installer) or (None, {})
     cache = given.venv / "uv"  # beside the packages, so that their files are linked and not copied
     follow(
         [
             Step(
                 "packages",
-                [*uv, "--cache-dir", str(cache), *wanted] if uv else [*install, *wanted],
+                [*uv, "--no-deps", "--cache-dir", str(cache), *wanted] if uv else [*install, *wanted],
                 logs / "packages.log",
                 lambda text: packages_progress(text, len(rest), site),
                 otherwise=[*install, *wanted] if uv else None,
@@ -270,6 +276,15 @@ def main() -> None:
             ),
         ]
     )
+    if not loads(python, TORCH) and not list(site.glob("torch-*+cpu.dist-info")):
+        # PyPI's build. The lock leaves out the packages with its libraries, without which it does not load.
+        print("This build of PyTorch is for GPUs and needs more packages: 3 GB more.", file=sys.stderr)
+        [torch] = [line for line in rest if line.startswith(f"{TORCH}==")]
+        by_pip = [*pip, "install", "--no-compile", "--progress-bar=off", torch]
+        by_uv = [*uv, "--cache-dir", str(cache), torch] if uv else by_pip
+        otherwise = by_pip if uv else None
+        log = logs / "torch.log"
+        follow([Step("PyTorch's packages", by_uv, log, lambda _: "downloading", otherwise, **variables)])
     shutil.rmtree(cache, ignore_errors=True)
     [wheel] = wheels.glob("llama_cpp_python-*.whl")
     last = logs / "last.log"

@@ -172,3 +172,8 @@ def test_installed_chromium_replaces_the_headless_shell_for_non_root_users(
         words, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=True
     ).stderr
     assert f"Missing for the tests: {missing}. " in said, said
+
+
+def test_modules_that_load_are_told_from_those_that_do_not(install: ModuleType) -> None:
+    assert install.loads(sys.executable, "json")
+    assert not install.loads(sys.executable, "no_such_module")

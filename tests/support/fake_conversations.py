@@ -78,11 +78,12 @@ class FakeTokenizer:
 
 def described(layout: SpeechLayout = LAYOUT, hears: bool = True, speaks: bool = True, **defaults: Any) -> Any:
     """What stands for a `SpeechLmModel`."""
+    tower = SimpleNamespace(rows=lambda samples: samples // HEARD, chunk=HEARD, mel=SimpleNamespace(hop=1))
     usual = {"max_text_tokens": 12, "max_audio_rows": 60, "min_audio_rows": 20, "cfg": 1.0}
     return SimpleNamespace(
         directory=Path("fake-speechlm"),
         tokenizer=FakeTokenizer(layout),
-        tower=SimpleNamespace(rows=lambda samples: samples // HEARD) if hears else None,
+        tower=tower if hears else None,
         codec="fake" if speaks else None,
         defaults=SpeechDefaults(**{**usual, **defaults}),
     )

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -136,16 +136,19 @@ class Channel:
     def send(self, *message: Any, payload: bytes | None = None) -> None:
         """Sends one message, then a payload that is already pickled; raises `ConnectionLost` if the child is gone."""
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        with self._sending, self._ending_if_interrupted():
+
+        def send_both() -> None:
             self._connection.send_bytes(data)
             if payload is not None:
                 self._connection.send_bytes(payload)
 
+        with self._sending:
+            self._whole(send_both)
+
     def receive(self) -> tuple[str, int, Any]:
         """Waits for the next message and returns it; raises what `wait_for_message` raises."""
         self.wait_for_message()
-        with self._ending_if_interrupted():
-            message: tuple[str, int, Any] = self._connection.recv()
+        message: tuple[str, int, Any] = self._whole(self._connection.recv)
         return message
 
     def wait_for_message(self, gives_up: Callable[[], bool] | None = None) -> bool:
@@ -181,14 +184,20 @@ class Channel:
         except OSError:
             return True
 
-    @contextlib.contextmanager
-    def _ending_if_interrupted(self) -> Iterator[None]:
+    def _whole(self, transfer: Callable[[], Any]) -> Any:
+        """Returns what `transfer` returns, which sends or receives a whole message.
+
+        Raises `ConnectionLost` if the child is gone. Ends the process if the transfer is interrupted.
+
+        It is not a context manager: from Python 3.13 on, an error inside one of contextlib's keeps the frame of its
+        caller alive, and with it the socket, until the garbage collector runs.
+        """
         try:
-            yield
+            return transfer()
         except (EOFError, OSError):
             raise ConnectionLost from None
         except BaseException:
-            self.end()  # interrupted inside a message: nothing after it would make sense
+            self.end()  # nothing after a part of a message would make sense
             raise
 
     def end(self, patience: float = 0.0) -> None:

@@ -86,6 +86,18 @@ def test_root_cause_of_a_generic_engine_error_is_read_from_the_log() -> None:
     assert reason_of(error, engine_log) == "There is no module or parameter named 'ctc'"
 
 
+@pytest.mark.parametrize("missing", [True, False])
+def test_missing_library_of_the_system_is_named(missing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine_log = EngineLog.open("m")
+    without_kernels = "'_OpNamespace' '_C' object has no attribute 'init_cpu_memory_env'"
+    engine_log.path.write_text(f"AttributeError: {without_kernels}\n")
+    if missing:
+        monkeypatch.setattr(log, "NUMA", "libno-such-library.so.1")
+    reason = reason_of(RuntimeError("Engine core initialization failed."), engine_log)
+    assert ("needs libno-such-library.so.1, which" in reason) is missing
+    assert (reason == without_kernels) is not missing
+
+
 def test_pydantic_wrapper_text_is_removed_from_the_reason() -> None:
     error = ValueError(
         "1 validation error for ModelConfig\n  Value error, max_model_len is too large [type=value_error, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
@@ -40,6 +41,8 @@ _OWN_TERMS = (
         "kv_gigabytes to more",
     ),
 )
+NUMA = "libnuma.so.1"  # vLLM goes on without its kernels for processors if they do not load, and fails later
+_WITHOUT_KERNELS = "'_C' object has no attribute"
 _WITHOUT_CAUSE = ("Engine core initialization failed", "WorkerProc initialization failed", "Failed core proc")
 
 
@@ -123,9 +126,20 @@ def reason_of(error: BaseException, log: EngineLog) -> str:
     vLLM's error in this process often says only that another one failed; the log then has the cause.
     """
     message = _one_line(str(error))
-    if message and not any(mark in message for mark in _WITHOUT_CAUSE):
-        return message
-    return raised_in(log.text()) or message or type(error).__name__
+    if not message or any(mark in message for mark in _WITHOUT_CAUSE):
+        message = raised_in(log.text()) or message or type(error).__name__
+    if _WITHOUT_KERNELS in message and not _loads(NUMA):
+        return f"its library needs {NUMA}, which this system does not have; on Debian: apt-get install libnuma1"
+    return message
+
+
+def _loads(library: str) -> bool:
+    """Returns whether the system has a library."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def raised_in(output: str) -> str:

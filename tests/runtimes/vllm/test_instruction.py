@@ -53,6 +53,7 @@ class Engine:
     """An engine that generates the ids of the prompt."""
 
     dtype = "float32"
+    requests_at_once = 1
 
     def stream(self, requests: Sequence[Any], decodings: Any, watch: Any) -> Iterator[tuple[int, list[int]]]:
         [request] = requests

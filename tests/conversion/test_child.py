@@ -22,7 +22,7 @@ def slowly(tensor, stored, file, progress):
 
 child.REPORT_SECONDS = 0.0
 writer._write_tensor = slowly
-print("what a library prints")
+print("what a library prints", flush=True)
 sys.exit(child.main())
 """
 

@@ -6,6 +6,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+MARK = 0x800  # the flag of a name in UTF-8, which Python sets from 3.14 on for every new member
+
 
 class _Unmarked(zipfile.ZipInfo):
     """A member whose name is stored in an encoding that the archive does not say."""
@@ -13,7 +15,7 @@ class _Unmarked(zipfile.ZipInfo):
     encoding = "utf-8"
 
     def _encodeFilenameFlags(self) -> tuple[bytes, int]:
-        return self.filename.encode(self.encoding), self.flag_bits
+        return self.filename.encode(self.encoding), self.flag_bits & ~MARK
 
 
 def unmarked_zip(path: Path, members: Mapping[str, bytes], encoding: str = "utf-8", system: int = 3) -> Path:

@@ -208,9 +208,19 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         listed_actions = [each for each in actions if each.required or not each.option_strings]
         commands = any(isinstance(each, argparse._SubParsersAction) for each in actions)
         if usage is None and len(listed_actions) < len(actions) and not commands:
-            words = (self._format_actions_usage(listed_actions, []), "[OPTIONS]")
-            usage = " ".join([self._prog, *filter(None, words)]).replace("%", "%%")
+            words = [self._prog, *filter(None, map(self._usage_of, listed_actions)), "[OPTIONS]"]
+            usage = " ".join(words).replace("%", "%%")
         super().add_usage(usage, actions, groups, prefix)  # type: ignore[arg-type]
+
+    def _usage_of(self, action: argparse.Action) -> str:
+        """Returns an argument or a required flag as the usage shows it; an empty text for a hidden one."""
+        if action.help == argparse.SUPPRESS:
+            return ""
+        if not action.option_strings:
+            return self._format_args(action, self._get_default_metavar_for_positional(action))
+        if action.nargs == 0:
+            return action.option_strings[0]
+        return f"{action.option_strings[0]} {self._format_args(action, self._get_default_metavar_for_optional(action))}"
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Returns wrapped paragraphs. Paragraphs that already contain line breaks, such as examples, stay unchanged."""

@@ -257,9 +257,11 @@ def _checked(path: Path) -> tuple[str, bytes, WavLayout | None]:
     """Returns the name, the first bytes and the layout (of a WAV) of a file that may hold sound."""
     name = path.name or str(path)
     try:
-        if not path.exists():
+        try:
+            path.stat()  # `exists` hides other errors from Python 3.14 on
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # the last one for a null character
             hint = "; addresses are not opened: download the file, and give its path" if is_address(path) else ""
-            raise BadInput(f"there is no file {name:.200}{hint}")
+            raise BadInput(f"there is no file {name:.200}{hint}") from None
         if path.is_dir():
             raise BadInput(f"{name} is a directory, and one sound file is expected")
         if not path.is_file():

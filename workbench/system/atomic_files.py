@@ -10,6 +10,7 @@ import errno
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -26,12 +27,23 @@ def check_place(out: Path) -> None:
     with explained_file_errors(out):
         if not out.parent.is_dir():
             raise BadInput(f"there is no folder {out.parent}; expected the name of a file in a folder that exists")
-        if out.is_dir() or not out.name:
+        if is_directory(out) or not out.name:
             raise BadInput(f"{out} is a directory; expected the name of a file")
         if is_device(out):
             raise BadInput(f"{out} is a device or a pipe; expected the name of a file")
         if not os.access(out.parent, os.W_OK | os.X_OK):
             raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
+
+
+def is_directory(path: Path) -> bool:
+    """Returns whether the path is a directory; raises `OSError` for one that cannot exist, as for a name too long.
+
+    `Path.is_dir` hides such errors from Python 3.14 on.
+    """
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last one for a null character
+        return False
 
 
 def check_not_read(flag: str, out: Path, read: Iterable[str | Path]) -> None:

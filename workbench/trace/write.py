@@ -19,7 +19,7 @@ import numpy as np
 from workbench.core.errors import BadInput, DiskFull
 from workbench.core.paths import checked_path
 from workbench.formats.array_headers import NUMPY_TYPES
-from workbench.system.atomic_files import DISK_FULL, is_device
+from workbench.system.atomic_files import DISK_FULL, is_device, is_directory
 from workbench.trace.spill import release
 
 SUFFIX = ".safetensors"
@@ -72,7 +72,7 @@ def write_trace(path: str | Path, stages: Mapping[str, np.ndarray], meta: Mappin
 
 def _check_folder(path: str | Path, place: Path) -> None:
     try:
-        _partial(place).is_dir()  # the longer of the two names, which a system may refuse
+        is_directory(_partial(place))  # the longer of the two names, which a system may refuse
     except OSError as error:
         raise BadInput(f"the trace cannot be written to {path}: {error.strerror or error}") from error
     if place.is_dir() or not place.parent.is_dir():

@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.parity_lab.report.style import STYLE
-from workbench.system.atomic_files import write_whole
+from workbench.system.atomic_files import is_directory, write_whole
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -55,7 +55,7 @@ def report_place(path: str | Path) -> Path:
     """Returns the path of a report; raises `BadInput` if no file can be made there."""
     path = Path(path)
     try:
-        if not path.is_dir() and path.parent.is_dir():
+        if not is_directory(path) and path.parent.is_dir():
             return path
     except OSError as error:
         raise BadInput(f"the report cannot be written to {path}: {error.strerror or error}") from error

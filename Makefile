@@ -17,7 +17,7 @@ DATA =
 TORCH_INDEX = https://download.pytorch.org/whl/cpu
 # Where pip may find llama-cpp-python compiled; left out likewise, and then it is compiled here.
 LLAMA_INDEX = https://abetlen.github.io/llama-cpp-python/whl/cpu
-# The first of these that there is, from 3.11 to 3.14.
+# The first of these programs that is a Python from 3.11 to 3.14.
 PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$p && break; done)
 

@@ -251,20 +251,24 @@ def main() -> None:
 
     # Not all compiled to bytecode: `IMPORTS` does that for the modules that are imported, a small part of these.
     pip = [python, "-m", "pip"]
-    install = [*pip, "install", "--no-deps", "--no-compile", "--progress-bar=off"]
+    install = [*pip, "install", "--no-compile", "--progress-bar=off"]
     settings = ["-DLLAVA_BUILD=OFF", f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={FLAGS[0]}"]
     wanted = [*reachable(given.torch_index, TORCH), "-r", str(listed)]
     uv, variables = uv_command(python, logs, installer) or (None, {})
     cache = given.venv / "uv"  # beside the packages, so that their files are linked and not copied
+
+    def packages(name: str, log: str, progress: Callable[[str], str], *arguments: str) -> Step:
+        """Begins to install packages by uv, or by pip where there is no uv or it fails."""
+        by_pip = [*install, *arguments]
+        if uv is None:
+            return Step(name, by_pip, logs / log, progress)
+        by_uv = [*uv, "--cache-dir", str(cache), *arguments]
+        return Step(name, by_uv, logs / log, progress, otherwise=by_pip, **variables)
+
     follow(
         [
-            Step(
-                "packages",
-                [*uv, "--no-deps", "--cache-dir", str(cache), *wanted] if uv else [*install, *wanted],
-                logs / "packages.log",
-                lambda text: packages_progress(text, len(rest), site),
-                otherwise=[*install, *wanted] if uv else None,
-                **variables,
+            packages(
+                "packages", "packages.log", lambda text: packages_progress(text, len(rest), site), "--no-deps", *wanted
             ),
             Step(
                 "llama.cpp",
@@ -276,19 +280,15 @@ def main() -> None:
             ),
         ]
     )
-    if not loads(python, TORCH) and not list(site.glob("torch-*+cpu.dist-info")):
+    if not list(site.glob("torch-*+cpu.dist-info")) and not loads(python, TORCH):
         # PyPI's build. The lock leaves out the packages with its libraries, without which it does not load.
-        print("This build of PyTorch is for GPUs and needs more packages: 3 GB more.", file=sys.stderr)
+        print("This build of PyTorch is for GPUs. It needs further packages, which take 3 GB.", file=sys.stderr)
         [torch] = [line for line in rest if line.startswith(f"{TORCH}==")]
-        by_pip = [*pip, "install", "--no-compile", "--progress-bar=off", torch]
-        by_uv = [*uv, "--cache-dir", str(cache), torch] if uv else by_pip
-        otherwise = by_pip if uv else None
-        log = logs / "torch.log"
-        follow([Step("PyTorch's packages", by_uv, log, lambda _: "downloading", otherwise, **variables)])
+        follow([packages("PyTorch's packages", "torch.log", lambda _: "downloading", torch)])
     shutil.rmtree(cache, ignore_errors=True)
     [wheel] = wheels.glob("llama_cpp_python-*.whl")
-    last = logs / "last.log"
-    follow([Step("the rest", [*install, "--no-build-isolation", str(wheel), "-e", str(ROOT)], last, lambda _: "")])
+    last = [*install, "--no-deps", "--no-build-isolation", str(wheel), "-e", str(ROOT)]
+    follow([Step("the rest", last, logs / "last.log", lambda _: "")])
     told = {"PYTHONDONTWRITEBYTECODE": ""}  # an empty one is as good as none
     follow(
         [

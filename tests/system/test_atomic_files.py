@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.system.atomic_files import check_not_read, check_place, is_directory, write_whole
+from workbench.system.atomic_files import check_not_read, check_place, write_whole
 
 
 def pipe(folder: Path) -> Path:
@@ -77,12 +77,3 @@ def test_read_only_disk_raises_an_error_that_names_the_file(tmp_path: Path, monk
     monkeypatch.setattr(Path, "unlink", refuse)  # such a disk refuses this for files that are not there, too
     with pytest.raises(BadInput, match=r"report\.html could not be written: Read-only file system"):
         write_whole(tmp_path / "report.html", b"new")
-
-
-def test_directories_are_told_from_other_paths(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"")
-    assert is_directory(tmp_path)
-    assert not any(map(is_directory, (file, file / "below", tmp_path / "missing", Path("a\0b"))))
-    with pytest.raises(OSError, match="name too long"):
-        is_directory(tmp_path / ("x" * 300))

@@ -100,4 +100,5 @@ def test_messages_are_compared_as_they_are(scene_of: SceneOf, monkeypatch: pytes
     audio = {"type": "audio", "audio": str(scene.source)}
     talk = Scene(scene.session, scene.card, [{"role": "user", "content": [audio]}], {}, scene.registry)
     monkeypatch.setattr(quantised, "LONGEST_SECONDS", 1.0)
-    assert quantised._is_longer(scene) and not quantised._is_longer(talk)
+    assert quantised._source_of(scene) is not scene.source
+    assert quantised._source_of(talk) is talk.source

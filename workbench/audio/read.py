@@ -10,6 +10,7 @@ This file knows nothing of features, models or segments.
 import hashlib
 import math
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +37,7 @@ from workbench.audio.refused import (
 from workbench.audio.unread_rest import note_on_rest
 from workbench.audio.wav_header import WavLayout, wav_layout
 from workbench.core.errors import BadInput
+from workbench.core.paths import status_of
 from workbench.core.phrases import counted
 from workbench.core.visitors import current_work
 from workbench.formats.other_files import other_kind
@@ -257,16 +259,15 @@ def _checked(path: Path) -> tuple[str, bytes, WavLayout | None]:
     """Returns the name, the first bytes and the layout (of a WAV) of a file that may hold sound."""
     name = path.name or str(path)
     try:
-        try:
-            path.stat()  # `exists` hides other errors from Python 3.14 on
-        except (FileNotFoundError, NotADirectoryError, ValueError):  # the last one for a null character
+        status = status_of(path)
+        if status is None:
             hint = "; addresses are not opened: download the file, and give its path" if is_address(path) else ""
-            raise BadInput(f"there is no file {name:.200}{hint}") from None
-        if path.is_dir():
+            raise BadInput(f"there is no file {name:.200}{hint}")
+        if stat.S_ISDIR(status.st_mode):
             raise BadInput(f"{name} is a directory, and one sound file is expected")
-        if not path.is_file():
+        if not stat.S_ISREG(status.st_mode):
             raise BadInput(f"{name} is a device or a pipe; expected a sound file, or - for what standard input holds")
-        if path.stat().st_size == 0:
+        if status.st_size == 0:
             raise BadInput(f"{name} is empty (0 bytes), and a sound file is expected")
         head = head_of(path)
         with path.open("rb") as file:

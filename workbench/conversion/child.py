@@ -76,11 +76,11 @@ def serve(file: int) -> None:
     for standard in (sys.stdin, sys.stdout):
         os.dup2(file, standard.fileno())
     os.close(file)
-    run()
+    run_and_exit()
 
 
-def run() -> NoReturn:
-    """Runs the conversion and ends the process at once: Python's own end takes half a second with torch loaded."""
+def run_and_exit() -> NoReturn:
+    """Runs the conversion, and ends the process at once: with torch loaded, Python takes half a second to end."""
     try:
         status = main()
     except SystemExit as end:  # the caller has gone; unfinished files are deleted
@@ -169,4 +169,4 @@ def _end_with_caller() -> None:
 
 
 if __name__ == "__main__":
-    run()
+    run_and_exit()

@@ -189,8 +189,8 @@ class Channel:
 
         Raises `ConnectionLost` if the child is gone. Ends the process if the transfer is interrupted.
 
-        It is not a context manager: from Python 3.13 on, an error inside one of contextlib's keeps the frame of its
-        caller alive, and with it the socket, until the garbage collector runs.
+        A context manager of contextlib would not do: from Python 3.13 on, it keeps the frame of an error, and with it
+        the socket, until the garbage collector runs.
         """
         try:
             return transfer()

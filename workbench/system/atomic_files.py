@@ -10,11 +10,11 @@ import errno
 import os
 import secrets
 import shutil
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from workbench.core.errors import BadInput, DiskFull
+from workbench.core.paths import is_directory
 
 ROOM = 1 << 20  # bytes that must stay free on the disk besides the file
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -33,17 +33,6 @@ def check_place(out: Path) -> None:
             raise BadInput(f"{out} is a device or a pipe; expected the name of a file")
         if not os.access(out.parent, os.W_OK | os.X_OK):
             raise BadInput(f"the folder {out.parent} cannot be written to; expected one that can")
-
-
-def is_directory(path: Path) -> bool:
-    """Returns whether the path is a directory; raises `OSError` for one that cannot exist, as for a name too long.
-
-    `Path.is_dir` hides such errors from Python 3.14 on.
-    """
-    try:
-        return stat.S_ISDIR(path.stat().st_mode)
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last one for a null character
-        return False
 
 
 def check_not_read(flag: str, out: Path, read: Iterable[str | Path]) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput, DiskFull
-from workbench.core.paths import checked_path
+from workbench.core.paths import checked_path, is_directory
 from workbench.formats.array_headers import NUMPY_TYPES
-from workbench.system.atomic_files import DISK_FULL, is_device, is_directory
+from workbench.system.atomic_files import DISK_FULL, is_device
 from workbench.trace.spill import release
 
 SUFFIX = ".safetensors"

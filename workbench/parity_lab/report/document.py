@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
+from workbench.core.paths import is_directory
 from workbench.parity_lab.report.style import STYLE
-from workbench.system.atomic_files import is_directory, write_whole
+from workbench.system.atomic_files import write_whole
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 

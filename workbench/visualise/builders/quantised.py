@@ -33,7 +33,7 @@ from workbench.visualise.view_content import ViewContent
 DEFAULT_TYPES = ("f16", "q8_0", "q4_0")
 STAGES = ",".join(PROMPT_PASS)
 OUTSIDE_STAGES = "*.*,logits"  # of a family of another package, which may have names of its own
-LONGEST_SECONDS = 20.0  # of a recording; the errors over 40 s are within 2 % of these in the median
+LONGEST_SECONDS = 20.0  # of a recording; the errors over 40 s are within 3 % of these in the median
 SIDE_BY_SIDE = 3  # models at a time: two at work, and one that waits for its file or its process
 MIN_ERROR = 1e-9  # drawn for errors below it, 0 among them
 
@@ -49,9 +49,10 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
         raise BadInput(f"{unknown_types[0]!r:.40} is not a type of weights; expected some of {', '.join(TYPES)}")
     errors: dict[str, dict[str, float]] = {}  # of each stage, by type
     errors_by_type: dict[str, str] = {}
+    source = _source_of(scene)
     folder = make_tempdir()
     try:
-        with _tracer(scene, registry, types, folder) as trace_of:
+        with _tracer(scene, source, registry, types, folder) as trace_of:
             reference = trace_of(None)
             for each in types:
                 try:
@@ -94,22 +95,21 @@ def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
         labels=tuple(compared_types),
     )
     notes = [f"{each}: {reason}" for each, reason in errors_by_type.items()]
-    if _is_longer(scene):
+    if source is not scene.source:
         notes.append(f"The errors are those of the first {LONGEST_SECONDS:g} s of the recording.")
     return ViewContent("Where quantisation error enters", (lines, table), notes=tuple(notes))
 
 
 @contextlib.contextmanager
 def _tracer(
-    scene: Scene, registry: Registry, types: Sequence[str], folder: Path
+    scene: Scene, source: Any, registry: Registry, types: Sequence[str], folder: Path
 ) -> Iterator[Callable[[str | None], Trace]]:
-    """Yields a function from a type of weights to its trace; None stands for the reference in float64.
+    """Yields a function from a type of weights to the trace of `source`; None stands for the reference in float64.
 
     A session of a small model has one thread. So the traces of a small model are computed side by side, while the
     caller uses those that are finished. For other models, the function computes them.
     """
     stages = OUTSIDE_STAGES if scene.family.package else STAGES
-    source = _beginning(scene) if _is_longer(scene) else scene.source
 
     def trace(kind: str | None) -> Trace:
         settings: dict[str, Any] = {"dtype": "float64"} if kind is None else {"quantization": kind}
@@ -128,7 +128,7 @@ def _tracer(
 
     with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="types") as pool:
         reference = pool.submit(in_current_context(trace), None)
-        files = pool.submit(make_gguf_files, scene.card, types)
+        files = pool.submit(in_current_context(make_gguf_files), scene.card, types)
         traces: dict[str | None, Future[Trace]] = {None: reference}
         traces |= {kind: pool.submit(in_current_context(trace_of_file), kind) for kind in types}
 
@@ -145,17 +145,16 @@ def _tracer(
             pool.shutdown(cancel_futures=True)
 
 
-def _is_longer(scene: Scene) -> bool:
-    """Returns whether the source is a recording, not messages, and longer than this view takes."""
+def _source_of(scene: Scene) -> Any:
+    """Returns what the models compute: the scene's source, or the first seconds of a longer recording.
+
+    Messages are taken as they are.
+    """
     is_recording = scene.family.input == RECORDING or messages_of(scene.source) is not scene.source
-    return is_recording and (scene.seconds or 0.0) > LONGEST_SECONDS
-
-
-def _beginning(scene: Scene) -> tuple[np.ndarray, int]:
-    """Returns the first seconds of the scene's recording."""
-    assert scene.recording is not None
-    samples, rate = scene.recording.samples, scene.recording.sample_rate
-    return samples[: round(LONGEST_SECONDS * rate)], rate
+    recording = scene.recording if is_recording else None
+    if recording is None or recording.seconds <= LONGEST_SECONDS:
+        return scene.source
+    return recording.samples[: round(LONGEST_SECONDS * recording.sample_rate)], recording.sample_rate
 
 
 def _has_sessions_of_one_thread(scene: Scene) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -120,6 +121,19 @@ def test_process_killed_while_sending_a_large_message_raises_an_error(fake: Fake
     with pytest.raises(SessionDied, match="was ended by SIGKILL, as happens when memory runs out, while transcribing"):
         list(events)
     assert session.transcribe("x").text.endswith("/x")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks where Linux reports memory")
+def test_idle_process_gives_freed_memory_back(fake: FakeMaker) -> None:
+    session = fake()
+    session.start()
+    assert session.pid
+    child = psutil.Process(session.pid)
+    idle = child.memory_info().rss
+    assert session.transcribe("x", do="scatter")
+    peak = int(re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{child.pid}/status").read_text())[0]) * 1024
+    assert peak > idle + 0.9 * fake_worker.SCATTERED
+    eventually(lambda: child.memory_info().rss < idle + 0.2 * fake_worker.SCATTERED)
 
 
 def test_result_of_100_megabytes_is_transferred(fake: FakeMaker) -> None:

@@ -32,6 +32,7 @@ from workbench.trace.trace import Trace
 PARTIES = 32  # calls that meet, where they are to
 MANY = 20_000  # events; far more than fit between two processes
 LARGE = 25_000_000  # float32 values: 100 MB
+SCATTERED, SMALL = 64_000_000, 32_000  # bytes
 
 
 class Unspeakable(WorkbenchError):
@@ -169,8 +170,21 @@ class FakeSession:
             raise MemoryError
         if do == "hog":
             np.ones(40 * LARGE, np.float32)
+        if do == "scatter":
+            scatter()
         if do == "unpicklable":
             raise TypeError(lambda: None)
+
+
+def scatter() -> None:
+    """Frees `SCATTERED` bytes in small blocks below a block that stays, so that the C library keeps them."""
+    malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
+    malloc.restype, malloc.argtypes, free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    blocks = [malloc(SMALL) for _ in range(SCATTERED // SMALL)]
+    for block in blocks:
+        ctypes.memset(block, 1, SMALL)
+    for block in blocks[:-1]:
+        free(block)
 
 
 class FakeWithLambda(FakeSession):
@@ -208,4 +222,5 @@ def open_fake(spec: SessionSpec) -> FakeSession:
 if __name__ == "__main__":
     worker.open_alone = open_fake  # type: ignore[assignment]
     worker.CANCEL_SECONDS = 1.0
+    worker.IDLE_SECONDS = 0.2
     worker.main()

@@ -55,10 +55,11 @@ from workbench.session.protocols import Session
 from workbench.session.values import Progress
 from workbench.system.forks import allow_forks
 from workbench.system.imports import hidden_packages
-from workbench.system.memory import is_lack_of_memory, take_buffers, use_one_heap
+from workbench.system.memory import give_back_memory, is_lack_of_memory, take_buffers, use_one_heap
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_tempdir
 
+IDLE_SECONDS = 3.0  # after this time without a call, the process gives freed memory back to the system
 CANCEL_SECONDS = 5.0  # a cancelled call that still runs after this time is ended with the process
 MAX_CANCELLED = 1024  # how many cancelled calls are remembered
 EVENTS_AHEAD = (
@@ -101,21 +102,31 @@ class _Server:
 
     def run(self) -> None:
         """Loads the model, then serves calls until the parent hangs up."""
-        spec = self.spec
         threading.Thread(target=self.listen, daemon=True).start()
         if not self.load():
             return
         while True:
-            number, work = self.calls.get()
-            self.working = number
-            try:
-                if isinstance(work, bytes):
-                    self.run_call(number, work)
-                else:
-                    self.run_stream(number, work)
-            except Exception as error:
-                self.send("error", number, _portable(error, f"{spec.name} on {spec.runtime} failed"))
-            self.working = 0
+            self.serve_call(*self.next_call())
+
+    def serve_call(self, number: int, work: bytes | Generator[Any, None, None]) -> None:
+        """Runs a call, or goes on with a stream, and sends what it gives or raises."""
+        self.working = number
+        try:
+            if isinstance(work, bytes):
+                self.run_call(number, work)
+            else:
+                self.run_stream(number, work)
+        except Exception as error:
+            self.send("error", number, _portable(error, f"{self.spec.name} on {self.spec.runtime} failed"))
+        self.working = 0
+
+    def next_call(self) -> tuple[int, bytes | Generator[Any, None, None]]:
+        """Waits for a call; gives freed memory back to the system if none comes for a while."""
+        try:
+            return self.calls.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            give_back_memory()
+        return self.calls.get()
 
     def load(self) -> bool:
         """Loads the model, and sends that it is loaded, or why not. Returns whether it is loaded."""
@@ -135,14 +146,17 @@ class _Server:
         """Receives messages until the parent hangs up, then ends at once."""
         while True:
             try:
-                kind, number, *values = self.connection.recv()
-                payload = self.connection.recv_bytes() if kind == "call" else b""
+                self.receive()
             except (EOFError, OSError):
                 return self.end()
-            if kind == "call":
-                self.accept_call(number, payload)
-            else:
-                self.handle_message(kind, number, *values)
+
+    def receive(self) -> None:
+        """Waits for a message and handles it. Returns after each one, so that nothing keeps a call's recording."""
+        kind, number, *values = self.connection.recv()
+        if kind == "call":
+            self.accept_call(number, self.connection.recv_bytes())
+        else:
+            self.handle_message(kind, number, *values)
 
     def accept_call(self, number: int, payload: bytes) -> None:
         """Puts a call in the queue."""

@@ -55,6 +55,27 @@ def test_card_with_an_unknown_family_is_refused(registry: Registry, add_card: Ad
             use("odd")
 
 
+def test_the_system_says_why_it_does_not_look_at_a_model(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(BadInput, match=r"loop cannot be read: Too many levels of symbolic links$"):
+        registry.open(loop)
+    look = Path.stat
+
+    def stat(path: Path, **options: Any) -> Any:
+        if "locked" in path.parts:  # below which root may look all the same
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with pytest.raises(BadInput, match=r"locked/here cannot be read: Permission denied$"):
+        registry.open(tmp_path / "locked" / "here")
+    with pytest.raises(BadInput, match=r"^there is no model 'x+"):
+        registry.open("x" * 5000)
+
+
 def test_unreadable_folder_in_a_checkpoint_does_not_break_the_listing(
     registry: Registry, add_card: AddCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from workbench.families import FAMILIES, family_of
 from workbench.formats.gguf_file import is_gguf
 from workbench.formats.weight_files import check_downloaded
 from workbench.registry.cards import SHIPPED, BadCard, Card, read_cards, read_list, user_cards_path
-from workbench.registry.sources import on_disk, why_unreadable
+from workbench.registry.sources import on_disk, why_unreachable, why_unreadable
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ def find_card(model: str | Path, catalogue: Catalogue) -> Card:
 
         family = family_of_gguf(path)
         return Card(str(model), path.stem, family.name, {"gguf": str(path.absolute())}, tasks=family.tasks)
+    if reason := why_unreachable(model):
+        raise BadInput(f"{model!s:.300} cannot be read: {reason}")
     sought = str(model).lower()
     repositories = {card.place.lower(): card.id for card in catalogue.cards if card.kind == "hub"}
     suggestions = difflib.get_close_matches(sought, listed, 1)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput, Unavailable
+from workbench.core.paths import status_of
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
 from workbench.formats.json_files import read_json_file
@@ -48,6 +49,20 @@ def on_disk(model: str | Path) -> tuple[Path, str | None]:
         return path, "directory" if path.is_dir() else "file" if path.is_file() else None
     except (OSError, RuntimeError, ValueError):  # a path too long, of an unknown user, or with a null
         return path, None
+
+
+def why_unreachable(model: str | Path) -> str | None:
+    """Returns why the system does not look at what a model's name means as a path; None if it does.
+
+    That is so below a folder that may not be read, and for a link to itself. A name too long for a path is no path.
+    """
+    try:
+        status_of(Path(model).expanduser())
+    except (RuntimeError, ValueError):  # an unknown user, a null
+        return None
+    except OSError as error:
+        return None if error.errno == errno.ENAMETOOLONG else os.strerror(error.errno or 0)
+    return None
 
 
 def local_checkpoint(card: Card) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -27,6 +28,7 @@ class Runtime:
     substitution_unsupported: str = ""  # why a trace cannot start from the stages of another trace; empty if it can
     gradients_unsupported: str = ""  # why a trace has no gradients; empty if it can have them
     missing_inner_stages: Mapping[str, str] = field(default_factory=dict)  # parts of a layer that it hides, and why
+    linux_only: bool = False  # whether its package exists for Linux alone
 
     def accepts(self, setting: str, value: object) -> bool:
         """Returns whether the runtime has the setting; for `dtype`, whether it has this value."""
@@ -41,6 +43,8 @@ class Runtime:
         needed = [self.for_language_models] if language_model and self.for_language_models else []
         missing = missing_packages(needed)
         if missing_packages([self.package]):
+            if self.linux_only and sys.platform != "linux":
+                return f"{self.title} needs the Python package {self.package}, which exists for Linux only"
             how_to_get = " ".join([self.how_to_get, *missing])
             return f"{self.title} needs the Python package {self.package}, which is not installed; {how_to_get}"
         if missing:
@@ -89,6 +93,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             missing_inner_stages={
                 "attention.weights": "vLLM's kernels do not write attention weights down; trace them on pytorch or gguf"
             },
+            linux_only=True,
         ),
     )
 }

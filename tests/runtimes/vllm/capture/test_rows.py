@@ -179,7 +179,7 @@ def test_full_disk_fails_the_capture_and_not_the_computation(monkeypatch: pytest
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("workbench.trace.spill.MEMORY_BYTES", 0)
-    monkeypatch.setattr(os, "posix_fallocate", raise_no_space)
+    monkeypatch.setattr(os, "posix_fallocate", raise_no_space, raising=False)
     capture, rows = complete_capture(), np.ones((300, 128), dtype=np.float32)
     assert capture.recorder.put("encoder.output", rows) is rows
     assert capture.failure_reason().startswith("there is no room for 0 MB of temporary files (No space left on device)")

@@ -236,7 +236,7 @@ def test_a_model_runs_in_several_quantisations_side_by_side(gguf_pool: Any, tmp_
         "WER 66.7 %",
     ]
     assert [row.weight_bytes for row in state.rows] == [7_200_000, 7_200_000, 1_950_000, 1_100_000]
-    assert gguf_pool.registry.opened == ["fake/sense", *cells[1:]]
+    assert sorted(gguf_pool.registry.opened) == sorted(["fake/sense", *cells[1:]])  # they open side by side
 
 
 def test_a_conversion_shows_in_its_row_and_stops_with_the_run(gguf_pool: Any, tmp_path: Path) -> None:

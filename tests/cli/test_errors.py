@@ -196,6 +196,10 @@ def test_option_values_are_checked_before_the_model_is_loaded(capsys: Capture, m
         ("visualise missing.wav -m sensevoice --out x.png", ["there is no file missing.wav"]),
         ("parity sensevoice missing.wav --candidates pytorch", ["there is no file missing.wav"]),
         ("parity sensevoice short.wav missing.wav --candidates pytorch", ["there is no file missing.wav"]),
+        (
+            "parity sensevoice short.wav --candidates gguf gguf:q8_0",
+            ["gguf:q8_0 is a side to compare and not an input; separate candidates by commas: "],
+        ),
     ],
 )
 def test_unreadable_recording_is_refused_before_the_model_is_loaded(

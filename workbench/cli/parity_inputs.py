@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from pathlib import Path
 
 from workbench.audio.check import check_sound
 from workbench.cli.columns import aligned
 from workbench.cli.parity import parity_options
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
+from workbench.core.runtimes import RUNTIMES
 from workbench.families import FAMILIES
 from workbench.parity_lab.inputs import is_several, read_inputs
 from workbench.parity_lab.report.several_report import write_several
@@ -25,11 +27,17 @@ COLUMNS = ("stage", "error / limit: median", "largest", "farther", "p")
 def several_asked(parsed: argparse.Namespace, card: Card) -> bool:
     """Returns whether the command has several inputs.
 
-    Raises `BadInput` for a model or an option that takes one input only.
+    Raises `BadInput` for a model or an option that takes one input only, and for a side among the inputs.
     """
     family = FAMILIES[card.family]
     if not is_several(parsed.inputs, family.reads_text or family.input == CONVERSATION):
         return False
+    for each in parsed.inputs:
+        if each.partition("+")[0].partition(":")[0] in RUNTIMES and not Path(each).exists():
+            sides = ",".join([*parsed.candidates, each])
+            raise BadInput(
+                f"{each} is a side to compare and not an input; separate candidates by commas: --candidates {sides}"
+            )
     if family.input == CONVERSATION:
         raise BadInput(f"{card.id} answers conversations; expected one input, and --audio for a recording")
     for flag in ("baseline", "junit", "summary", "embedding", "audio", "messages"):

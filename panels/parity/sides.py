@@ -12,7 +12,7 @@ from pathlib import Path
 from panels.running.choices import runtime_title, vad_choices
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
-from workbench.core.sides import DTYPES_BY_SHORT_NAME, GGUF_SUFFIX, Side, read_side
+from workbench.core.sides import DTYPES_BY_SHORT_NAME, GGUF_SUFFIX, Side, read_side, runtime_of
 from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
@@ -147,7 +147,7 @@ def _side(registry: Registry, card: Card, text: str, uploads: Mapping[str, str],
     if text in uploads:
         path = Path(uploads[text])
         return Side(text, "gguf", file=path) if is_gguf_file(text) else Side(text, path=path)
-    if text.partition("+")[0].partition(":")[0].strip() not in RUNTIMES:
+    if runtime_of(text) is None:
         files = f"an uploaded file ({', '.join(uploads)})" if uploads else "an uploaded trace or GGUF file"
         raise BadInput(
             f"{role} {text!r:.80} is neither a runtime nor an uploaded file; expected {', '.join(RUNTIMES)}, a "

@@ -30,6 +30,7 @@ def card(family: str) -> Card:
         ("sensevoice", (), False),
         ("causal_lm", ("Count.",), False),
         ("causal_lm", ("Count.", "Add."), True),
+        ("causal_lm", ("gguf: what is it?", "vllm"), True),
     ],
 )
 def test_two_or_more_inputs_count_as_several(family: str, words: tuple[str, ...], several: bool) -> None:

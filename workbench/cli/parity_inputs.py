@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 
 from workbench.audio.check import check_sound
 from workbench.cli.columns import aligned
 from workbench.cli.parity import parity_options
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
-from workbench.core.runtimes import RUNTIMES
+from workbench.core.sides import existing_path, runtime_of
 from workbench.families import FAMILIES
 from workbench.parity_lab.inputs import is_several, read_inputs
 from workbench.parity_lab.report.several_report import write_several
@@ -32,8 +31,8 @@ def several_asked(parsed: argparse.Namespace, card: Card) -> bool:
     family = FAMILIES[card.family]
     if not is_several(parsed.inputs, family.reads_text or family.input == CONVERSATION):
         return False
-    for each in parsed.inputs:
-        if each.partition("+")[0].partition(":")[0] in RUNTIMES and not Path(each).exists():
+    for each in () if family.reads_text else parsed.inputs:
+        if runtime_of(each) and existing_path(each) is None:
             sides = ",".join([*parsed.candidates, each])
             raise BadInput(
                 f"{each} is a side to compare and not an input; separate candidates by commas: --candidates {sides}"

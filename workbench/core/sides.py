@@ -70,7 +70,7 @@ def read_side(text: str | Side, options_class: type, model: str, gguf_files: boo
     first, *changes = text.split("+")
     runtime, colon, kind = (part.strip() for part in first.partition(":"))
     if runtime not in RUNTIMES:
-        path = _existing_path(text)
+        path = existing_path(text)
         if path is not None:
             if gguf_files and path.suffix.lower() == GGUF_SUFFIX:
                 return Side(text, "gguf", file=path)
@@ -101,16 +101,22 @@ def read_side(text: str | Side, options_class: type, model: str, gguf_files: boo
     return Side(text, runtime, settings, options)
 
 
+def runtime_of(text: str) -> str | None:
+    """Returns the runtime with which the text of a side begins; None for another text, such as a path."""
+    runtime = text.partition("+")[0].partition(":")[0].strip()
+    return runtime if runtime in RUNTIMES else None
+
+
 def with_changes(text: str, changes: Mapping[str, str | None]) -> str:
     """Returns the text of a side with other settings and options: each replaced or added, or removed if it is None.
 
     A setting that its runtime does not have is not added, and a text that does not begin with a runtime stays
     unchanged.
     """
-    first, *parts = text.split("+")
-    runtime = first.partition(":")[0].strip()
-    if runtime not in RUNTIMES:
+    runtime = runtime_of(text)
+    if runtime is None:
         return text
+    first, *parts = text.split("+")
     unchanged = [part for part in parts if part.partition("=")[0].strip().replace("-", "_") not in changes]
     setting_names = RUNTIMES[runtime].settings
     added = [
@@ -121,7 +127,7 @@ def with_changes(text: str, changes: Mapping[str, str | None]) -> str:
     return "+".join([first, *unchanged, *added])
 
 
-def _existing_path(text: str) -> Path | None:
+def existing_path(text: str) -> Path | None:
     """Returns the path if it exists; accepts any text."""
     try:
         path = Path(text).expanduser()

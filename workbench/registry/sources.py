@@ -52,9 +52,9 @@ def on_disk(model: str | Path) -> tuple[Path, str | None]:
 
 
 def why_unreachable(model: str | Path) -> str | None:
-    """Returns why the system does not look at what a model's name means as a path; None if it does.
+    """Returns why the system refuses to look at a model's name as a path; None if it looks.
 
-    That is so below a folder that may not be read, and for a link to itself. A name too long for a path is no path.
+    It refuses a path below a folder that may not be read, and a link to itself. A name too long for a path gives None.
     """
     try:
         status_of(Path(model).expanduser())

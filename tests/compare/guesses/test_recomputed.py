@@ -185,6 +185,52 @@ def fused(order: tuple[int, int, int]) -> Plant:
     return method(sanm.SanmAttention, "forward", forward)
 
 
+def in_front(self: Any, x: Tensor, mask: Any, tap: Any, stage: str) -> Tensor:
+    """SAN-M's attention with the memory in front of the output projection."""
+    q, k, v = self.linear_q_k_v(x).chunk(3, dim=-1)
+    memory = tap(f"{stage}.fsmn", self.fsmn_block(v, None))
+    q, k, v = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in (q, k, v))
+    context = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    rows: Tensor = tap(f"{stage}.attention", self.linear_out(context + memory))
+    return rows
+
+
+def sanm_layer(change: Callable[[Any, Tensor], Tensor]) -> Plant:
+    """A layer of SAN-M with another end."""
+
+    def forward(self: Any, x: Tensor, mask: Any, tap: Any, stage: str) -> Tensor:
+        attention = self.self_attn(self.norm1(x), mask, tap, stage)
+        return change(self, x + attention if self.residual else attention)
+
+    return method(sanm.SanmLayer, "forward", forward)
+
+
+def one_norm(self: Any, x: Tensor, positions: Tensor, keys: Any, tap: Any, stage: str) -> Tensor:
+    """FireRedASR's attention with the norm of the keys for everything."""
+    normed = self.layer_norm_k(x)
+    q, k, v = (self._split(getattr(self, f"w_{part}s")(normed)) for part in ("q", "k", "v"))
+    p = self._split(self.linear_pos(positions)[None])
+    weights = (scores(self, q, k, p, self.pos_bias_u, self.pos_bias_v) * q.shape[-1] ** -0.5).softmax(-1)
+    rows: Tensor = x + tap(f"{stage}.attention", self.fc((weights @ v).transpose(1, 2).flatten(2)))
+    return rows
+
+
+def exchanged_halves(self: Any, x: Tensor, positions: Tensor, mask: Any, tap: Any, stage: str) -> Tensor:
+    rows: Tensor = self.layer_norm(
+        self.ffn1(self.conv(self.mhsa(self.ffn2(x), positions, None, tap, stage), mask, tap, stage))
+    )
+    return rows
+
+
+def causal(self: Any, x: Tensor, encoded: Tensor, frames: Any) -> Tensor:
+    """Cross attention in which token n sees the first n + 1 frames."""
+    k, v = self.linear_k_v(encoded).chunk(2, dim=-1)
+    q, k, v = map(self._in_heads, (self.linear_q(x), k, v))
+    context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    rows: Tensor = self.linear_out(context.transpose(1, 2).reshape(x.shape))
+    return rows
+
+
 def nano_adaptor(change: Callable[[Any, Tensor], Tensor]) -> Plant:
     def forward(self: Any, encoded: Tensor, lengths: Any, tap: Any) -> Tensor:
         rate = self.config.downsample_rate
@@ -260,6 +306,23 @@ FAULTS: list[tuple[str, Plant, str, str]] = [
      "the keys and values of cross attention are exchanged"),
     ("paraformer", fused((0, 2, 1)), "encoder.layers.0.fsmn",
      "it is the memory of the keys, where the reference's is of the values"),
+    ("paraformer", method(sanm_decoder.CrossAttention, "forward", causal), "decoder.layers.0",
+     "cross attention sees no later rows"),
+    ("paraformer", method(sanm.SanmAttention, "forward", in_front), "encoder.layers.0.attention",
+     "the memory is added in front of the output projection"),
+    ("sensevoice", sanm_layer(lambda self, x: self.norm2(x + self.feed_forward(x))), "encoder.layers.0",
+     "the norm in front of the feed-forward part stands behind the residual (post-norm)"),
+    ("sensevoice", sanm_layer(lambda self, x: x + self.norm2(self.feed_forward(x))), "encoder.layers.0",
+     "stands behind the feed-forward part, before the residual is added"),
+    ("sensevoice", sanm_layer(lambda self, x: self.norm2(x) + self.feed_forward(self.norm2(x))), "encoder.layers.0",
+     "the residual of the feed-forward part is taken behind its norm"),
+    ("sensevoice", sanm_layer(lambda self, x: x + self.feed_forward(F.rms_norm(x, x.shape[-1:], self.norm2.weight,
+                                                                              1e-5) + self.norm2.bias)),
+     "encoder.layers.0", "the norm in front of the feed-forward part is RMSNorm, where the reference's is LayerNorm"),
+    ("fireredasr", method(conformer.RelativeAttention, "forward", one_norm), "encoder.layers.0.attention",
+     "the norm of the keys stands in front of queries, keys and values"),
+    ("fireredasr", method(conformer.ConformerBlock, "forward", exchanged_halves), "encoder.layers.0.attention",
+     "the second feed-forward part stands in the place of the first feed-forward part"),
     ("sensevoice", queries(4, 1, 2, 15), "encoder.input",
      "before its positions are added, its row 0 is query 4, where the reference has 0"),
     ("sensevoice", queries(3, 1, 2, 14), "encoder.input", "its rows 0 to 3 are queries 3, 1, 2, 14, where the refer"),

@@ -19,6 +19,7 @@ from workbench.compare.guesses.norms import normalised
 
 Function = Callable[[np.ndarray], np.ndarray]
 _NAME = "\0"  # stands for the name of a step
+_OTHER_EPSILONS = (1e-3, 1e-5, 1e-6, 1e-8, 1e-12)
 
 
 class Wrong(NamedTuple):
@@ -108,6 +109,24 @@ def with_residual(step: Step, times: float = 1.0) -> Step:
     return Step(step.name, added(step.right), wrong)
 
 
+def pre_norm(name: str, first: Step, *steps: Step, times: float = 1.0) -> Step:
+    """Returns a part with a norm in front, whose result, times a factor, is added to the input of the norm."""
+    rest = chain(name, *steps)
+    whole = with_residual(chain(name, first, rest), times)
+    wrong = [
+        Wrong(
+            f"{first.name} stands behind the residual (post-norm), where the reference's stands in front of {name}",
+            lambda x: first(x + times * rest(x)),
+        ),
+        Wrong(f"{first.name} stands behind {name}, before the residual is added", lambda x: x + times * first(rest(x))),
+        Wrong(
+            f"the residual of {name} is taken behind its norm, where the reference's is taken before it",
+            lambda x: first(x) + times * rest(first(x)),
+        ),
+    ]
+    return whole._replace(wrong=[*whole.wrong, *wrong])
+
+
 def linear(name: str, layer: Linear, is_vector: bool = False) -> Step:
     """Returns a linear layer; with `is_vector`, one that makes a number of each row."""
     weight = np.asarray(layer.weight, np.float64)
@@ -175,19 +194,41 @@ def gate(name: str) -> Step:
     return Step(name, of_halves(sigmoid), wrong)
 
 
-def norm(name: str, layer: Linear, epsilon: float, others: Sequence[tuple[str, Linear]] = ()) -> Step:
-    """Returns a layer norm; `others` are norms of the same width that a port may take for it."""
+def norm(
+    name: str, layer: Linear, epsilon: float, others: Sequence[tuple[str, Linear]] = (), centred: bool = True
+) -> Step:
+    """Returns a norm over the last axis.
+
+    Args:
+        others: norms of the same width that a port may take for it.
+        centred: LayerNorm subtracts the mean, RMSNorm does not.
+    """
 
     def scaled(x: np.ndarray, layer: Linear = layer) -> np.ndarray:
         return np.asarray(x * layer.weight + (0.0 if layer.bias is None else layer.bias))
 
-    def normed(x: np.ndarray, layer: Linear = layer) -> np.ndarray:
-        return scaled(normalised(x, True, epsilon), layer)
+    def normed(x: np.ndarray, layer: Linear = layer, centred: bool = centred, epsilon: float = epsilon) -> np.ndarray:
+        return scaled(normalised(x, centred, epsilon), layer)
 
+    kinds = ("LayerNorm", "RMSNorm") if centred else ("RMSNorm", "LayerNorm")
     wrong: list[Wrong] = [
         Wrong(f"{name} is left out", lambda x: x),
-        Wrong(f"{name} is without its weight and bias", lambda x: normalised(x, True, epsilon)),
+        Wrong(f"{name} is without its weight and bias", lambda x: normalised(x, centred, epsilon)),
         Wrong(f"{name} has only its weight and bias: mean and deviation are left out", scaled),
+        Wrong(f"{name} is {kinds[1]}, where the reference's is {kinds[0]}", partial(normed, centred=not centred)),
+        Wrong(
+            f"{name} has one plus its weight as its weight",
+            partial(normed, layer=layer._replace(weight=1 + np.asarray(layer.weight, np.float64))),
+        ),
+        *(
+            Wrong(
+                f"the epsilon of {name} is {{}}, where the reference's is {epsilon:g}",
+                partial(normed, epsilon=each),
+                f"{each:g}",
+            )
+            for each in _OTHER_EPSILONS
+            if each != epsilon
+        ),
         *(
             Wrong(f"{words} stands in the place of {name}", partial(normed, layer=other))
             for words, other in others

@@ -22,6 +22,7 @@ from workbench.compare.guesses.chains import (
     halves,
     linear,
     norm,
+    pre_norm,
     with_residual,
 )
 from workbench.compare.guesses.guess import Linear
@@ -112,12 +113,12 @@ def adaptor(layers: Layers, epsilon: float, _: Stages, rate: int, layer: str = "
 
 
 def _block(layers: Layers, epsilon: float, layer: str, heads: int) -> Step:
-    attention = chain(
+    attention = pre_norm(
         "attention",
         norm("the norm in front of attention", layers[f"{layer}.norm1"], epsilon),
         _attention("attention", layers, f"{layer}.attention", heads),
     )
-    return chain("the block", with_residual(attention), with_residual(_mlp(layers, epsilon, layer)))
+    return chain("the block", attention, _mlp(layers, epsilon, layer))
 
 
 def frame_weights(layers: Layers, _: float, __: Stages) -> Step:
@@ -162,38 +163,61 @@ def conformer_attention(layers: Layers, epsilon: float, _: Stages, layer: str) -
     distances = distances_of(layers, layer)
     assert distances is not None
     heads = len(distances.content_bias)
+    parts = {"query": "queries", "key": "keys", "value": "values"}
 
-    def attended(x: np.ndarray) -> np.ndarray:
-        parts = []
-        for part in ("query", "key", "value"):
-            normed = norm(part, layers[f"{layer}.input_norm.{part}"], epsilon)(x)
-            parts.append(linear(part, layers[f"{layer}.attention.{part}"])(normed).reshape(len(x), heads, -1))
-        q, k, v = parts
+    def attended(x: np.ndarray, norm_of: str = "") -> np.ndarray:
+        projected = []
+        for part in parts:
+            normed = norm(part, layers[f"{layer}.input_norm.{norm_of or part}"], epsilon)(x)
+            projected.append(linear(part, layers[f"{layer}.attention.{part}"])(normed).reshape(len(x), heads, -1))
+        q, k, v = projected
         attention = Attention(q, k, v, q.shape[2] ** -0.5, all_keys, distances=distances)
         return linear("output", layers[f"{layer}.attention.output"])(attention.context(np.arange(len(x))))
 
-    first_half = with_residual(_half_step(layers, f"{layer}.ffn1", "the first feed-forward part", epsilon), 0.5)
-    return chain("the beginning of the layer", first_half, Step("the attention", attended))
+    one_norm = [
+        Wrong(
+            f"the norm of the {words} stands in front of queries, keys and values; the reference has one for each",
+            partial(attended, norm_of=part),
+        )
+        for part, words in parts.items()
+    ]
+    return chain(
+        "the beginning of the layer",
+        _half_step(layers, epsilon, layer, "ffn1", "ffn2"),
+        Step("the attention", attended, one_norm),
+    )
 
 
 def conformer_end(layers: Layers, epsilon: float, _: Stages, layer: str) -> Step:
     """Returns a Conformer's second feed-forward part and the norm behind it."""
     return chain(
         "the end of the layer",
-        with_residual(_half_step(layers, f"{layer}.ffn2", "the second feed-forward part", epsilon), 0.5),
+        _half_step(layers, epsilon, layer, "ffn2", "ffn1"),
         norm("the norm at the end of the layer", layers[f"{layer}.norm"], epsilon),
     )
 
 
-def _half_step(layers: Layers, part: str, name: str, epsilon: float) -> Step:
-    """Returns a feed-forward part of a Conformer."""
-    return _feed_forward(name, layers[f"{part}.norm"], layers[f"{part}.up"], layers[f"{part}.down"], epsilon, "SiLU")
+def _half_step(layers: Layers, epsilon: float, layer: str, part: str, other_part: str) -> Step:
+    """Returns a feed-forward part of a Conformer, half of which is added to its input.
+
+    Args:
+        other_part: the one that a port may put in its place.
+    """
+
+    def built(part: str) -> Step:
+        name = f"the {'first' if part == 'ffn1' else 'second'} feed-forward part"
+        first_norm, up, down = (layers[f"{layer}.{part}.{each}"] for each in ("norm", "up", "down"))
+        return _feed_forward(name, first_norm, up, down, epsilon, "SiLU", times=0.5)
+
+    right, other = built(part), built(other_part)
+    exchanged = Wrong(f"{other.name} stands in the place of {right.name}", other.right)
+    return right._replace(wrong=[*right.wrong, exchanged])
 
 
 def _mlp(layers: Layers, epsilon: float, layer: str, others: Sequence[tuple[str, Linear]] = ()) -> Step:
-    """Returns the feed-forward part of SAN-M and of an adaptor's block."""
+    """Returns the feed-forward part of SAN-M and of an adaptor's block, with its residual."""
     first_norm, up, down = (layers[f"{layer}.{each}"] for each in ("norm2", "mlp.up", "mlp.down"))
-    return _feed_forward("the feed-forward part", first_norm, up, down, epsilon, "ReLU", others)
+    return _feed_forward("the feed-forward part", first_norm, up, down, epsilon, "ReLU", others, times=1.0)
 
 
 def _feed_forward(
@@ -205,27 +229,45 @@ def _feed_forward(
     kind: str,
     others: Sequence[tuple[str, Linear]] = (),
     hidden_norm: Linear | None = None,
+    times: float | None = None,
 ) -> Step:
-    """Returns a feed-forward part without its residual.
+    """Returns a feed-forward part.
 
     Args:
         kind: of its activation, a key of `ACTIVATIONS`.
         others: norms that a port may take for the first one.
         hidden_norm: of a norm over the hidden units, if there is one.
+        times: how much of the part is added to its input; None without a residual.
     """
-    return chain(
-        name,
-        norm(f"the norm in front of {name}", first_norm, epsilon, others),
+    first = norm(f"the norm in front of {name}", first_norm, epsilon, others)
+    rest = (
         linear(f"the first projection of {name}", up),
         activation(f"the activation of {name}", kind),
         *([norm("the norm over the hidden units", hidden_norm, epsilon)] if hidden_norm else []),
         linear(f"the second projection of {name}", down),
     )
+    return chain(name, first, *rest) if times is None else pre_norm(name, first, *rest, times=times)
 
 
 def sanm_end(layers: Layers, epsilon: float, _: Stages, layer: str) -> Step:
     """Returns the feed-forward part of a SAN-M layer, with its residual."""
-    return with_residual(_mlp(layers, epsilon, layer, [("the layer's first norm", layers[f"{layer}.norm1"])]))
+    return _mlp(layers, epsilon, layer, [("the layer's first norm", layers[f"{layer}.norm1"])])
+
+
+def sanm_attention(layers: Layers, _: float, stages: Stages, layer: str) -> Step:
+    """Returns the attention of a SAN-M layer, which does not need the memory that enters here."""
+    attention, output = stages(f"{layer}.attention"), layers[f"{layer}.attention.output"]
+    assert attention is not None
+    return Step(
+        "the attention",
+        lambda memory: attention[: len(memory)],
+        [
+            Wrong(
+                "the memory is added in front of the output projection, where the reference adds it behind",
+                lambda memory: attention[: len(memory)] + output._replace(bias=None)(memory),
+            )
+        ],
+    )
 
 
 def memory_block(layers: Layers, epsilon: float, _: Stages, layer: str) -> Step:
@@ -369,11 +411,5 @@ def decoder_layer(
     return chain(
         "the layer",
         Step(begin.name, begin.right, [*begin.wrong, *wrong]),
-        with_residual(
-            chain(
-                "cross attention",
-                norm("the norm in front of cross attention", norms[2], epsilon),
-                attention,
-            )
-        ),
+        pre_norm("cross attention", norm("the norm in front of cross attention", norms[2], epsilon), attention),
     )

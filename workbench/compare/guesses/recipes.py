@@ -24,6 +24,7 @@ from workbench.compare.guesses.networks import (
     decoder_layer,
     frame_weights,
     memory_block,
+    sanm_attention,
     sanm_end,
     subsampling,
 )
@@ -32,9 +33,9 @@ from workbench.trace.inside import layer_and_part
 
 ALL = 1 << 30  # a context of all rows
 _MAX_REACH = 40  # frames that a convolution over time sees ahead
-_HALF = ("ffn1.norm", "ffn1.up", "ffn1.down", "input_norm.query", "input_norm.key", "input_norm.value")
+_HALVES = tuple(f"{half}.{each}" for half in ("ffn1", "ffn2") for each in ("norm", "up", "down"))
+_INPUT_NORMS = ("input_norm.query", "input_norm.key", "input_norm.value")
 _POSITIONED = (*PROJECTIONS, "attention.output", *POSITIONS)
-_SECOND_HALF = ("ffn2.norm", "ffn2.up", "ffn2.down")
 _MLP = ("norm1", "norm2", "mlp.up", "mlp.down")
 _BLOCK = (*_MLP, *PROJECTIONS, "attention.output")
 _CROSS = tuple(f"cross_attention.{each}" for each in ("query", "key", "value", "output"))
@@ -78,8 +79,11 @@ def recipes(stage: str, before: Sequence[str], shape_of: Callable[[str], tuple[i
     elif part == "fsmn" and layer.startswith("encoder."):
         names = _named(layer, "norm1", "norm2", *PROJECTIONS, "fsmn")
         yield Recipe(entering, names, partial(memory_block, layer=layer), context=_MAX_REACH)
+    elif part == "attention" and f"{layer}.fsmn" in before:
+        steps = partial(sanm_attention, layer=layer)
+        yield Recipe(f"{layer}.fsmn", _named(layer, "attention.output"), steps)
     elif part == "attention" and layer.startswith("encoder."):
-        names = _named(layer, *_HALF, *_POSITIONED)
+        names = _named(layer, *_HALVES, *_INPUT_NORMS, *_POSITIONED)
         yield Recipe(entering, names, partial(conformer_attention, layer=layer), context=ALL)
     elif part == "convolution":
         added, names = _named(layer, "ffn1.residual"), _named(layer, *CONVOLUTION)
@@ -87,7 +91,7 @@ def recipes(stage: str, before: Sequence[str], shape_of: Callable[[str], tuple[i
             f"{layer}.attention", names, partial(convolution_part, layer=layer), context=_MAX_REACH, added=added
         )
     elif f"{stage}.convolution" in before:
-        added, names = _named(stage, "attention.residual"), _named(stage, *_SECOND_HALF, "norm")
+        added, names = _named(stage, "attention.residual"), _named(stage, *_HALVES, "norm")
         yield Recipe(f"{stage}.convolution", names, partial(conformer_end, layer=stage), added=added)
     elif f"{stage}.fsmn" in before and f"{stage}.attention" in before:
         added = (f"{stage}.fsmn", *([entering] if entering and shape_of(entering) == shape_of(stage) else []))

@@ -17,73 +17,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.support.faults_judged import SAMPLE, Model
-from workbench.compare import compare, judge
+from tests.support.faulty_demos import Demo, Plant, method, opened_demos
+from workbench.compare import compare
 from workbench.compare.explain import with_hints
 from workbench.compare.guesses.guess import Linear
-from workbench.compare.presets import PRESETS, Tolerances
-from workbench.conversion.linear_layers import linear_layers
 from workbench.runtimes.pytorch.networks import cif, conformer, nano_encoder, sanm, sanm_decoder
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
 from workbench.trace.inside import is_inside
 from workbench.trace.trace import Trace
 
-Plant = Callable[[pytest.MonkeyPatch], None]
-COARSE = "frontend.*,encoder.*,predictor.*,adaptor.*,decoder.*"
-INSIDE = {"fireredasr": f"{COARSE},encoder.layers.0.*"}
-DIRECTORIES = {"funasr_nano": "demo-funasr-nano"}
-
-
-class Demo:
-    """A demo model: a session, and the trace of it without a fault."""
-
-    def __init__(self, family: str):
-        self.family, self.directory = family, Model.directory_of(family)
-        self.session = self._opened("float32")
-        self.reference = self.traced(INSIDE.get(family, COARSE))
-        self._known: dict[str, Linear | None] = {}
-
-    def _opened(self, dtype: str) -> Any:
-        from importlib import import_module
-
-        from workbench.core.settings import Settings
-
-        module = import_module(f"workbench.runtimes.pytorch.{self.family}")
-        return module.open_session(self.directory, "demo", Settings(threads=1, dtype=dtype))
-
-    def traced(self, stages: str = COARSE) -> Trace:
-        trace: Trace = self.session.trace(SAMPLE, stages=stages)
-        return trace
-
-    def layers(self, stages: Sequence[str]) -> Mapping[str, Linear]:
-        unknown = [each for each in stages if each not in self._known]
-        found = linear_layers(self.directory, self.family, unknown)
-        self._known |= {each: Linear(*found[each]) if each in found else None for each in unknown}
-        return {each: layer for each in stages if (layer := self._known[each]) is not None}
-
-    def judged(self, candidate: Trace, preset: str = "f32") -> tuple[str | None, str | None]:
-        """The first stage in error and its hint."""
-        comparison = compare(self.reference, candidate, Tolerances(PRESETS[preset]))
-        verdict = judge(with_hints(comparison, None, self.reference, candidate, layers=self.layers))
-        return verdict.faulty_stage, verdict.explanation.sentence if verdict.explanation else None
-
 
 @pytest.fixture(scope="module")
 def demos() -> Iterator[Callable[[str], Demo]]:
-    opened: dict[str, Demo] = {}
-
-    def demo(family: str) -> Demo:
-        if family not in opened:
-            opened[family] = Demo(family)
-        return opened[family]
-
-    yield demo
-    for each in opened.values():
-        each.session.close()
-
-
-def method(owner: Any, name: str, replaced: Callable[..., Any]) -> Plant:
-    return lambda patch: patch.setattr(owner, name, replaced)
+    yield from opened_demos()
 
 
 def maps(change: Callable[[Any, Tensor], Tensor]) -> Plant:

@@ -8,9 +8,19 @@ from itertools import product
 from typing import NamedTuple
 
 from workbench.compare.guesses.chains import Step
+from workbench.compare.guesses.language_layers import (
+    HEAD_NORMS,
+    HEAD_WIDTHS,
+    LANGUAGE_EPSILONS,
+    MIN_ROWS,
+    PARTS,
+    Rope,
+    language_layer,
+)
 from workbench.compare.guesses.networks import (
     CONVOLUTION,
     ENCODED,
+    EPSILONS,
     HEADS,
     PADDING,
     PROJECTIONS,
@@ -29,6 +39,7 @@ from workbench.compare.guesses.networks import (
     subsampling,
 )
 from workbench.compare.guesses.relative import POSITIONS
+from workbench.compare.guesses.rotations import BASES, LAYOUTS
 from workbench.trace.inside import layer_and_part
 
 ALL = 1 << 30  # a context of all rows
@@ -53,6 +64,7 @@ class Recipe(NamedTuple):
     added: tuple[str, ...] = ()  # stages that are added to what enters, before the first step
     others: int = 0  # rows at the end of the stage that are computed in another way
     reads: tuple[str, ...] = ()  # other stages that it needs
+    epsilons: tuple[float, ...] = EPSILONS  # that its norms may have
 
 
 def recipes(stage: str, before: Sequence[str], shape_of: Callable[[str], tuple[int, ...]]) -> Iterator[Recipe]:
@@ -102,6 +114,14 @@ def recipes(stage: str, before: Sequence[str], shape_of: Callable[[str], tuple[i
         for heads, is_causal in product(HEADS, (True, False)):
             steps = partial(decoder_layer, layer=stage, heads=heads, is_causal=is_causal, others=others)
             yield Recipe(entering, _named(stage, *_DECODER), steps, context=ALL, reads=(ENCODED,))
+    elif part == "" and stage.startswith("llm.layers.") and rows >= MIN_ROWS:
+        yield from _language(stage, entering)
+
+
+def _language(stage: str, entering: str) -> Iterator[Recipe]:
+    for norms, width, base, layout in product((HEAD_NORMS, ()), HEAD_WIDTHS, BASES, LAYOUTS):
+        steps = partial(language_layer, layer=stage, rope=Rope(width, base, layout))
+        yield Recipe(entering, _named(stage, *PARTS, *norms), steps, epsilons=LANGUAGE_EPSILONS)
 
 
 def _named(layer: str, *parts: str) -> tuple[str, ...]:

@@ -14,13 +14,13 @@ import numpy as np
 
 from workbench.compare.guesses.chains import Function
 from workbench.compare.guesses.guess import Guess, Linear, Scene, is_close, table
-from workbench.compare.guesses.networks import EPSILONS
 from workbench.compare.guesses.recipes import ALL, Recipe, recipes
 from workbench.trace.step_names import step_and_stage
 
 _TRIED_ROWS = 24  # on which each change is tried
 _MAX_VALUES = 1 << 24  # of a stage and of what enters
 _MAX_WHOLE = 1 << 17  # of what enters, where each change needs all rows
+_MAX_PARAMETERS = 1 << 26
 
 
 def recomputed(scene: Scene) -> Iterator[Guess]:
@@ -32,6 +32,15 @@ def recomputed(scene: Scene) -> Iterator[Guess]:
     def shape_of(name: str) -> tuple[int, ...]:
         return (scene.reference if name == stage else scene.reference_stages[name]).shape
 
+    @cache
+    def parameters(names: tuple[str, ...]) -> Mapping[str, Linear]:
+        """Returns the layers of these names in float64; none if one is missing or they are too large."""
+        assert scene.layers is not None
+        layers = scene.layers(names)
+        if len(layers) < len(names) or sum(each.weight.size for each in layers.values()) > _MAX_PARAMETERS:
+            return {}
+        return {name: _in_float64(layer) for name, layer in layers.items()}
+
     for recipe in recipes(stage, scene.before, shape_of):
         others = (*recipe.added, *recipe.reads)
         if recipe.begins_with not in scene.before or any(each not in scene.reference_stages for each in others):
@@ -39,14 +48,18 @@ def recomputed(scene: Scene) -> Iterator[Guess]:
         sizes = [scene.reference_stages[each].size for each in (recipe.begins_with, *recipe.reads)]
         if max(sizes) > (_MAX_WHOLE if recipe.context == ALL else _MAX_VALUES):
             continue
-        layers = scene.layers(recipe.layers)
-        if len(layers) < len(recipe.layers):
+        if not (layers := parameters(recipe.layers)):
             continue
         of_reference = _Computed(scene, recipe, side=0)
-        for epsilon in EPSILONS:
+        for epsilon in recipe.epsilons:
             if of_reference.fits(recipe.steps(layers, epsilon, of_reference.stage).right):
                 yield from _with_one_change(scene, recipe, layers, epsilon)
                 return
+
+
+def _in_float64(layer: Linear) -> Linear:
+    bias = None if layer.bias is None else np.asarray(layer.bias, np.float64)
+    return Linear(np.asarray(layer.weight, np.float64), bias)
 
 
 def _with_one_change(scene: Scene, recipe: Recipe, layers: Mapping[str, Linear], epsilon: float) -> Iterator[Guess]:

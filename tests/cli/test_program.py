@@ -63,14 +63,26 @@ def test_closed_stdout_pipe_ends_the_program_without_an_error_message() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [["models"], ["--help"], ["--version"], ["chat", "--help"]])
-def test_full_disk_raises_one_line_error(arguments: list[str]) -> None:
+def test_full_disk_raises_one_line_error(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "w") as full, workbench(*arguments, stdout=full) as program:  # noqa: PTH123
         assert program.stderr
         assert program.stderr.read() == (
             "workbench: standard output could not be written: the disk is full (No space left on device); make room\n"
         )
         assert program.wait() == 3
+
+
+def test_help_into_a_closed_pipe_says_nothing() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe, workbench("--help", stdout=pipe) as program:
+        assert program.stderr and program.stderr.read() == ""
+        assert program.wait() == 0
 
 
 def test_ctrl_c_during_import_prints_one_line(

@@ -38,7 +38,7 @@ from workbench.registry.resolve import check_options
 from workbench.session.values import Transcript
 from workbench.system.atomic_files import check_outputs, explained_file_errors
 from workbench.system.endings import end_in_order, is_ended, stopped_status
-from workbench.system.streams import open_closed_streams, print_any_letter
+from workbench.system.streams import WatchedOutput, open_closed_streams, print_any_letter, watched_stdout
 from workbench.text.exports import find_format
 from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
@@ -52,11 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status; `KeyboardInterrupt` is for `workbench.cli.program`."""
     open_closed_streams()
     print_any_letter()
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    with watched_stdout() as stdout:
+        return _run(list(sys.argv[1:] if arguments is None else arguments), stdout)
+
+
+def _run(arguments: Sequence[str], stdout: WatchedOutput) -> int:
     try:
         parsed = parser().parse_args(arguments)
     except SystemExit as ended:  # after --help, whose text argparse prints without a look at errors
-        failure = None if ended.code else _failure_of_stdout()
+        failure = None if ended.code else _failure_of(stdout)
         if failure is None:
             raise
         return _failed(ended, str(failure), failure.exit_status)
@@ -71,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _mute_stdout()  # the reader has closed the pipe, as `head` does
         return _else(parsed.command)
     except Exception as error:
-        failure = _failure_of_stdout() if isinstance(error, OSError) else None
+        failure = _failure_of(stdout) if isinstance(error, OSError) else None
         if failure is not None:
             return _failed(error, str(failure), failure.exit_status)
         return _failed(error, f"{named_message_of(error)}; {DEBUG}=1 shows where", _else(parsed.command))
@@ -92,15 +96,20 @@ def _failed(error: BaseException, sentence: str, status: int) -> int:
     return status
 
 
-def _failure_of_stdout() -> WorkbenchError | None:
-    """Returns the error of stdout if what is left to print cannot be written, such as on a full disk."""
+def _failure_of(stdout: WatchedOutput) -> WorkbenchError | None:
+    """Returns the error of stdout if something could not be printed, such as on a full disk."""
+    with contextlib.suppress(OSError):
+        stdout.flush()
+    if stdout.failure is None:
+        return None
+    _mute_stdout()
+    if isinstance(stdout.failure, BrokenPipeError):
+        return None  # the reader has closed the pipe, as `head` does
     try:
         with explained_file_errors(Path("standard output")):
-            print(end="", flush=True)
+            raise stdout.failure
     except WorkbenchError as error:
-        _mute_stdout()
         return error
-    return None
 
 
 def _mute_stdout() -> None:

@@ -1,10 +1,13 @@
-"""Repairs the standard streams of a program that was started with closed or unusual streams."""
+"""Repairs the standard streams of a program that was started with closed or unusual streams, and watches its stdout."""
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 
 def open_closed_streams() -> None:
@@ -32,6 +35,47 @@ def print_any_letter() -> None:
     if reconfigure is not None:
         codecs.register_error("workbench.json", _json_escapes)
         reconfigure(errors="workbench.json")
+
+
+class WatchedOutput:
+    """A stream of text that remembers its last error. argparse, for one, drops errors of what it prints."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+        self.failure: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Writes text, and returns the number of its letters."""
+        with self._watched():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Writes what is buffered."""
+        with self._watched():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.failure = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def watched_stdout() -> Iterator[WatchedOutput]:
+    """Watches stdout until the end of the block."""
+    stream = sys.stdout
+    watched = WatchedOutput(stream)
+    sys.stdout = watched
+    try:
+        yield watched
+    finally:
+        sys.stdout = stream
 
 
 def _json_escapes(error: UnicodeError) -> tuple[str, int]:

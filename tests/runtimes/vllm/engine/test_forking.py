@@ -54,6 +54,38 @@ def test_a_forked_child_computes_in_parallel() -> None:
     assert ends == ["2", "0"], "the parent computes as before"
 
 
+# The parent has PyTorch's compiler already, which then no longer looks at the environment.
+COMPILES = """
+import multiprocessing, os, torch, torch._dynamo
+from types import SimpleNamespace as Some
+from workbench.runtimes.vllm.engine.environment import environment
+from workbench.runtimes.vllm.engine.forking import forked
+
+@torch.compile(backend=lambda graph, inputs: print("compiled", flush=True) or graph.forward)
+def count(x):
+    return (x >= 1).sum(-1)
+
+config = Some(
+    device_config=Some(device_type="cpu"),
+    parallel_config=Some(distributed_executor_backend="uni"),
+    model_config=Some(enforce_eager=True),
+)
+with environment(1, eager=True), forked(config):
+    child = multiprocessing.get_context("fork").Process(target=lambda: print(count(torch.ones(2, 3)).tolist()))
+    child.start()
+    child.join()
+print(count(torch.ones(2, 3)).tolist())
+os._exit(0)
+"""
+
+
+def test_a_forked_child_compiles_nothing() -> None:
+    process = subprocess.run(
+        [sys.executable, "-u", "-c", COMPILES], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert process.stdout.splitlines() == ["[3, 3]", "compiled", "[3, 3]"], process.stderr
+
+
 def config(device: str = "cpu", backend: str = "uni", eager: bool = True) -> Any:
     return SimpleNamespace(
         device_config=SimpleNamespace(device_type=device),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.util import register_after_fork
@@ -71,13 +72,28 @@ def forked(config: Any) -> Iterator[bool]:
         return
     before = os.environ.get(METHOD)
     os.environ[METHOD] = "fork"
+    child = _Child()
+    register_after_fork(child, lambda _: _compile_nothing())
     try:
         yield True
     finally:
+        del child
         with contextlib.suppress(KeyError):
             del os.environ[METHOD]
         if before is not None:
             os.environ[METHOD] = before
+
+
+def _compile_nothing() -> None:
+    """Makes functions that are to be compiled run as they are.
+
+    The environment says so too, but PyTorch's compiler reads that only when it is imported, which the parent may have
+    done before.
+    """
+    if "torch._dynamo" in sys.modules:
+        import torch
+
+        torch.compiler.set_stance("force_eager")
 
 
 def _can_be_forked(config: Any) -> bool:

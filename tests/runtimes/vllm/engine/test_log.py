@@ -98,6 +98,16 @@ def test_missing_library_of_the_system_is_named(missing: bool, monkeypatch: pyte
     assert (reason == without_kernels) is not missing
 
 
+def test_missing_header_files_of_python_are_named() -> None:
+    engine_log = EngineLog.open("m")
+    engine_log.path.write_text(
+        "(EngineCore pid=7) torch._inductor.exc.InductorError: CppCompileError: C++ compile error\n"
+        "(EngineCore pid=7) /tmp/x/c.main.cpp:42:10: fatal error: Python.h: No such file or directory\n"
+    )
+    reason = reason_of(RuntimeError("Engine core initialization failed."), engine_log)
+    assert "apt-get install python3-dev" in reason and "--no-eager" in reason
+
+
 def test_pydantic_wrapper_text_is_removed_from_the_reason() -> None:
     error = ValueError(
         "1 validation error for ModelConfig\n  Value error, max_model_len is too large [type=value_error, "

@@ -42,6 +42,7 @@ _OWN_TERMS = (
     ),
 )
 NUMA = "libnuma.so.1"  # vLLM goes on without its kernels for processors if they do not load, and fails later
+_WITHOUT_HEADER = re.compile(r"fatal error: '?Python\.h'?")
 _WITHOUT_KERNELS = "'_C' object has no attribute"
 _WITHOUT_CAUSE = ("Engine core initialization failed", "WorkerProc initialization failed", "Failed core proc")
 
@@ -130,6 +131,11 @@ def reason_of(error: BaseException, log: EngineLog) -> str:
         message = raised_in(log.text()) or message or type(error).__name__
     if _WITHOUT_KERNELS in message and not _loads(NUMA):
         return f"its library needs {NUMA}, which this system does not have; on Debian: apt-get install libnuma1"
+    if _WITHOUT_HEADER.search(log.text()):
+        return (
+            "its compiled graphs need Python's header files, which this system does not have; on Debian: "
+            "apt-get install python3-dev; or leave out --no-eager"
+        )
     return message
 
 

@@ -113,6 +113,8 @@ FAULTS: list[tuple[Plant, str]] = [
     (mlp(lambda self, x: self.down_proj(self.gate_proj(x) * F.silu(self.up_proj(x)))),
      "the activation is on the projection up"),
     (mlp(lambda self, x: self.down_proj(F.silu(self.gate_proj(x)))), "the projection up is left out"),
+    (mlp(lambda self, x: self.down_proj(F.silu(x @ self.gate_proj.weight.reshape(128, 256)) * self.up_proj(x))),
+     "the weight of the projection gate is read as 128×256, not 256×128"),
     (norm(lambda self, x: F.layer_norm(x, x.shape[-1:], self.weight, None, 1e-6)),
      "the norm in front of attention as well as the feed-forward part is LayerNorm, where the reference's is RMSNorm"),
     (norm(lambda self, x: F.rms_norm(x, x.shape[-1:], self.weight + 1, 1e-6)), "has one plus its weight as its weight"),

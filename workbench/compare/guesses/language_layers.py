@@ -137,7 +137,7 @@ class _Attention:
                 "the norms of queries and keys stand behind RoPE, where the reference's stand before it",
                 self._computed(self._normed_behind, norms=identity),
             )
-        yield from self._otherwise()
+        yield from self._other_attentions()
 
     def _normed_behind(self, unnormed: Attention) -> Attention:
         rotation = unnormed.rotation
@@ -146,7 +146,7 @@ class _Attention:
         k = self._norms["key"](rotation.turned(unnormed.k, rotation.keys))
         return replace(unnormed, q=q, k=k, rotation=None)
 
-    def _otherwise(self) -> Iterator[Wrong]:
+    def _other_attentions(self) -> Iterator[Wrong]:
         """Yields attentions with other scores, masks and rotary positions."""
 
         def others(right: Attention) -> Iterator[tuple[str, Attention]]:
@@ -172,13 +172,21 @@ def _gated(layers: Layers, layer: str) -> Step:
     )
     silu = ACTIVATIONS["SiLU"]
 
-    def of(joined: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Function:
+    def of(
+        joined: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda g, u: silu(g) * u,
+        gate: Function = gate.right,
+        up: Function = up.right,
+        down: Function = down.right,
+    ) -> Function:
         return lambda x: down(joined(gate(x), up(x)))
 
     return Step(
         "the feed-forward part",
-        of(lambda g, u: silu(g) * u),
+        of(),
         [
+            *(Wrong(words, of(gate=function), option) for words, function, option in gate.wrong),
+            *(Wrong(words, of(up=function), option) for words, function, option in up.wrong),
+            *(Wrong(words, of(down=function), option) for words, function, option in down.wrong),
             Wrong("the activation is on the projection up, where the reference's is on the gate",
                   of(lambda g, u: g * silu(u))),
             Wrong("the gate is left out: only the activated projection up goes on", of(lambda g, u: silu(u))),

@@ -42,7 +42,7 @@ class Rope(NamedTuple):
     layout: str  # a key of `rotations.LAYOUTS`
 
     def rotation(self, count: int) -> Rotation:
-        """Returns the rotation of queries and keys in places 0 to `count`."""
+        """Returns the rotation of queries and keys at positions 0 to `count` - 1."""
         pairs = self.width // 2
         angles = np.exp(1j * np.arange(count)[:, None] * self.base ** (-np.arange(pairs) / pairs))
         return Rotation(self.layout, angles, angles)

@@ -1,5 +1,5 @@
-"""The steps of networks, with the checkpoint's parameters: FireRedASR's subsampling and Conformer, adaptors, SAN-M, and
-Paraformer's predictor and decoder.
+"""The steps of networks, with the checkpoint's parameters: FireRedASR's subsampling, adaptors, SAN-M, and Paraformer's
+predictor and decoder.
 
 Each function takes the parameters by name, the epsilon of the norms, and the other stages.
 """
@@ -26,7 +26,6 @@ from workbench.compare.guesses.chains import (
     with_residual,
 )
 from workbench.compare.guesses.guess import Linear
-from workbench.compare.guesses.relative import distances_of
 
 Layers = Mapping[str, Linear]
 Stages = Callable[[str], np.ndarray | None]
@@ -36,7 +35,6 @@ EPSILONS = (1e-5, 1e-12)  # of the norms of these networks
 HEADS = (4, 8, 16, 2, 1, 20)  # numbers of heads that are tried
 ENCODED, TOKENS = "encoder.output", "predictor.embeddings"
 PROJECTIONS = ("attention.query", "attention.key", "attention.value")
-CONVOLUTION = ("conv.norm", "conv.up", "conv.depthwise", "conv.depthwise_norm", "convolution")
 
 
 def subsampling(layers: Layers, _: float, __: Stages) -> Step:
@@ -143,84 +141,13 @@ def frame_weights(layers: Layers, _: float, __: Stages) -> Step:
     )
 
 
-def convolution_part(layers: Layers, epsilon: float, _: Stages, layer: str) -> Step:
-    """Returns a Conformer's convolution part of the residual stream, without its residual."""
-    first_norm, up, kernel, second_norm, down = (layers[f"{layer}.{each}"] for each in CONVOLUTION)
-    return chain(
-        "the convolution part",
-        norm("the norm in front of it", first_norm, epsilon),
-        linear("the first pointwise convolution", up),
-        chains.gate("the gate"),
-        chains.depthwise("the convolution over time", np.asarray(kernel.weight, np.float64)),
-        norm("the norm behind the convolution over time", second_norm, epsilon),
-        activation("the activation behind it", "SiLU"),
-        linear("the second pointwise convolution", down),
-    )
-
-
-def conformer_attention(layers: Layers, epsilon: float, _: Stages, layer: str) -> Step:
-    """Returns a Conformer's first feed-forward part and attention, without the residual of the attention."""
-    distances = distances_of(layers, layer)
-    assert distances is not None
-    heads = len(distances.content_bias)
-    parts = {"query": "queries", "key": "keys", "value": "values"}
-
-    def attended(x: np.ndarray, norm_of: str = "") -> np.ndarray:
-        projected = []
-        for part in parts:
-            normed = norm(part, layers[f"{layer}.input_norm.{norm_of or part}"], epsilon)(x)
-            projected.append(linear(part, layers[f"{layer}.attention.{part}"])(normed).reshape(len(x), heads, -1))
-        q, k, v = projected
-        attention = Attention(q, k, v, q.shape[2] ** -0.5, all_keys, distances=distances)
-        return linear("output", layers[f"{layer}.attention.output"])(attention.context(np.arange(len(x))))
-
-    one_norm = [
-        Wrong(
-            f"the norm of the {words} stands in front of queries, keys and values; the reference has one for each",
-            partial(attended, norm_of=part),
-        )
-        for part, words in parts.items()
-    ]
-    return chain(
-        "the beginning of the layer",
-        _half_step(layers, epsilon, layer, "ffn1", "ffn2"),
-        Step("the attention", attended, one_norm),
-    )
-
-
-def conformer_end(layers: Layers, epsilon: float, _: Stages, layer: str) -> Step:
-    """Returns a Conformer's second feed-forward part and the norm behind it."""
-    return chain(
-        "the end of the layer",
-        _half_step(layers, epsilon, layer, "ffn2", "ffn1"),
-        norm("the norm at the end of the layer", layers[f"{layer}.norm"], epsilon),
-    )
-
-
-def _half_step(layers: Layers, epsilon: float, layer: str, part: str, other_part: str) -> Step:
-    """Returns a feed-forward part of a Conformer, half of which is added to its input.
-
-    Args:
-        other_part: the one that a port may put in its place.
-    """
-
-    def built(part: str) -> Step:
-        name = f"the {'first' if part == 'ffn1' else 'second'} feed-forward part"
-        first_norm, up, down = (layers[f"{layer}.{part}.{each}"] for each in ("norm", "up", "down"))
-        return _feed_forward(name, first_norm, up, down, epsilon, "SiLU", times=0.5)
-
-    right, other = built(part), built(other_part)
-    exchanged = Wrong(f"{other.name} stands in the place of {right.name}", other.right)
-    return right._replace(wrong=[*right.wrong, exchanged])
-
-
 def _mlp(layers: Layers, epsilon: float, layer: str, others: Sequence[tuple[str, Linear]] = ()) -> Step:
     """Returns the feed-forward part of SAN-M and of an adaptor's block, with its residual."""
     first_norm, up, down = (layers[f"{layer}.{each}"] for each in ("norm2", "mlp.up", "mlp.down"))
-    return _feed_forward("the feed-forward part", first_norm, up, down, epsilon, "ReLU", others, times=1.0)
+    return feed_forward("the feed-forward part", first_norm, up, down, epsilon, "ReLU", others, times=1.0)
 
 
-def _feed_forward(
+def feed_forward(
     name: str,
     first_norm: Linear,
     up: Linear,
@@ -380,7 +307,7 @@ def decoder_layer(
     kernel = np.asarray(layers[f"{layer}.fsmn"].weight, np.float64)
     if is_causal:
         kernel = np.pad(kernel, ((0, 0), (0, kernel.shape[1] - 1)))
-    feed_forward = _feed_forward(
+    first = feed_forward(
         "the feed-forward part",
         norms[0],
         layers[f"{layer}.mlp.up"],
@@ -394,16 +321,16 @@ def decoder_layer(
         norm("the norm in front of the memory", norms[1], epsilon, [("that in front of attention", norms[2])]),
         chains.depthwise("the memory", kernel, with_input=True),
     )
-    begin = with_residual(chain("feed-forward part and memory", feed_forward, memory))
+    begin = with_residual(chain("feed-forward part and memory", first, memory))
     wrong: list[Wrong] = [
         Wrong(
             "the residual stream is added behind the feed-forward part and again behind the memory, where the "
             "reference adds it once, behind both",
-            lambda x: with_residual(memory)(with_residual(feed_forward)(x)),
+            lambda x: with_residual(memory)(with_residual(first)(x)),
         ),
         Wrong(
             "the output of the feed-forward part is added behind the memory, not the layer's input",
-            lambda x: with_residual(memory)(feed_forward(x)),
+            lambda x: with_residual(memory)(first(x)),
         ),
     ]
     memories = [(name, rows) for name in others if (rows := stages(name)) is not None]

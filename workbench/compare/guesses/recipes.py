@@ -8,6 +8,12 @@ from itertools import product
 from typing import NamedTuple
 
 from workbench.compare.guesses.chains import Step
+from workbench.compare.guesses.conformer_layers import (
+    CONVOLUTION,
+    conformer_attention,
+    conformer_end,
+    convolution_part,
+)
 from workbench.compare.guesses.language_layers import (
     HEAD_NORMS,
     HEAD_WIDTHS,
@@ -18,7 +24,6 @@ from workbench.compare.guesses.language_layers import (
     language_layer,
 )
 from workbench.compare.guesses.networks import (
-    CONVOLUTION,
     ENCODED,
     EPSILONS,
     HEADS,
@@ -28,9 +33,6 @@ from workbench.compare.guesses.networks import (
     Layers,
     Stages,
     adaptor,
-    conformer_attention,
-    conformer_end,
-    convolution_part,
     decoder_layer,
     frame_weights,
     memory_block,

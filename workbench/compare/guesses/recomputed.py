@@ -20,7 +20,7 @@ from workbench.trace.step_names import step_and_stage
 _TRIED_ROWS = 24  # on which each change is tried
 _MAX_VALUES = 1 << 24  # of a stage and of what enters
 _MAX_WHOLE = 1 << 17  # of what enters, where each change needs all rows
-_MAX_PARAMETERS = 1 << 26
+_MAX_PARAMETERS = 1 << 26  # of all layers of a recipe together
 
 
 def recomputed(scene: Scene) -> Iterator[Guess]:

@@ -13,6 +13,7 @@ from tests.support.fake_lab import FakeRegistry, FakeSession, dies
 from tests.support.networks import STAGES, computed
 from workbench.cli import commands, sources
 from workbench.core.errors import SessionDied
+from workbench.system.streams import WatchedOutput
 
 Capture = pytest.CaptureFixture[str]
 
@@ -123,7 +124,7 @@ def test_program_failure_exits_2_not_1(
     def fails(session: FakeSession) -> None:
         raise error
 
-    monkeypatch.setattr(commands, "_mute_stdout", lambda: None)
+    monkeypatch.setattr(WatchedOutput, "mute", lambda stdout: None)
     fakes.acts["pytorch"] = fails
     assert run(capsys, "--candidates", "gguf")[0] == 2
 

@@ -36,7 +36,7 @@ from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import check_options
 from workbench.session.values import Transcript
-from workbench.system.atomic_files import check_outputs, explained_file_errors
+from workbench.system.atomic_files import check_outputs
 from workbench.system.endings import end_in_order, is_ended, stopped_status
 from workbench.system.streams import WatchedOutput, open_closed_streams, print_any_letter, watched_stdout
 from workbench.text.exports import find_format
@@ -60,7 +60,7 @@ def _run(arguments: Sequence[str], stdout: WatchedOutput) -> int:
     try:
         parsed = parser().parse_args(arguments)
     except SystemExit as ended:  # after --help, whose text argparse prints without a look at errors
-        failure = None if ended.code else _failure_of(stdout)
+        failure = None if ended.code else stdout.explained_failure()
         if failure is None:
             raise
         return _failed(ended, str(failure), failure.exit_status)
@@ -72,10 +72,10 @@ def _run(arguments: Sequence[str], stdout: WatchedOutput) -> int:
     except WorkbenchError as error:
         return _failed(error, str(error), error.exit_status if error.exit_status != 1 else _else(parsed.command))
     except BrokenPipeError:
-        _mute_stdout()  # the reader has closed the pipe, as `head` does
+        stdout.mute()  # the reader has closed the pipe, as `head` does
         return _else(parsed.command)
     except Exception as error:
-        failure = _failure_of(stdout) if isinstance(error, OSError) else None
+        failure = stdout.explained_failure() if isinstance(error, OSError) else None
         if failure is not None:
             return _failed(error, str(failure), failure.exit_status)
         return _failed(error, f"{named_message_of(error)}; {DEBUG}=1 shows where", _else(parsed.command))
@@ -94,28 +94,6 @@ def _failed(error: BaseException, sentence: str, status: int) -> int:
         traceback.print_exception(error)
     _say(f"workbench: {sentence}")
     return status
-
-
-def _failure_of(stdout: WatchedOutput) -> WorkbenchError | None:
-    """Returns the error of stdout if something could not be printed, such as on a full disk."""
-    with contextlib.suppress(OSError):
-        stdout.flush()
-    if stdout.failure is None:
-        return None
-    _mute_stdout()
-    if isinstance(stdout.failure, BrokenPipeError):
-        return None  # the reader has closed the pipe, as `head` does
-    try:
-        with explained_file_errors(Path("standard output")):
-            raise stdout.failure
-    except WorkbenchError as error:
-        return error
-
-
-def _mute_stdout() -> None:
-    """Redirects stdout to the null device, so that the interpreter's last flush does not fail again."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(sentence: str) -> None:

@@ -7,7 +7,11 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TextIO
+
+from workbench.core.errors import WorkbenchError
+from workbench.system.atomic_files import explained_file_errors
 
 
 def open_closed_streams() -> None:
@@ -53,6 +57,30 @@ class WatchedOutput:
         """Writes what is buffered."""
         with self._watched():
             self._stream.flush()
+
+    def mute(self) -> None:
+        """Redirects the stream to the null device, so that the interpreter's last flush does not fail again."""
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def explained_failure(self) -> WorkbenchError | None:
+        """Returns the error in one plain sentence if something could not be written, such as on a full disk, and mutes
+        the stream then.
+
+        A reader that has closed the pipe, as `head` does, is no error.
+        """
+        with contextlib.suppress(OSError):
+            self.flush()
+        if self.failure is None:
+            return None
+        self.mute()
+        if isinstance(self.failure, BrokenPipeError):
+            return None
+        try:
+            with explained_file_errors(Path("standard output")):
+                raise self.failure
+        except WorkbenchError as error:
+            return error
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.util import register_after_fork
 from typing import Any
@@ -33,13 +33,11 @@ def single_threaded() -> Iterator[None]:
     import torch
 
     threads = torch.get_num_threads()
-    child = _Child()
-    register_after_fork(child, lambda _: torch.set_num_threads(int(os.environ[THREADS])))
     torch.set_num_threads(1)
     try:
-        yield
+        with _in_forked_processes(lambda: torch.set_num_threads(int(os.environ[THREADS]))):
+            yield
     finally:
-        del child  # what was registered for it goes with it
         torch.set_num_threads(threads)
 
 
@@ -65,6 +63,17 @@ class _Child:
 
 
 @contextmanager
+def _in_forked_processes(do: Callable[[], None]) -> Iterator[None]:
+    """Calls a function in every process that is forked within the block."""
+    child = _Child()
+    register_after_fork(child, lambda _: do())
+    try:
+        yield
+    finally:
+        del child  # what was registered for it goes with it
+
+
+@contextmanager
 def forked(config: Any) -> Iterator[bool]:
     """Within the block vLLM forks the engine of this configuration if its kind allows that; yields whether it does."""
     if not _can_be_forked(config):
@@ -72,12 +81,10 @@ def forked(config: Any) -> Iterator[bool]:
         return
     before = os.environ.get(METHOD)
     os.environ[METHOD] = "fork"
-    child = _Child()
-    register_after_fork(child, lambda _: _compile_nothing())
     try:
-        yield True
+        with _in_forked_processes(_compile_nothing):
+            yield True
     finally:
-        del child
         with contextlib.suppress(KeyError):
             del os.environ[METHOD]
         if before is not None:
@@ -85,7 +92,7 @@ def forked(config: Any) -> Iterator[bool]:
 
 
 def _compile_nothing() -> None:
-    """Makes functions that are to be compiled run as they are.
+    """Makes PyTorch run functions that are marked for its compiler without compiling them.
 
     The environment says so too, but PyTorch's compiler reads that only when it is imported, which the parent may have
     done before.

@@ -18,6 +18,7 @@ from workbench.runtimes.gguf.graphs import amx, amx_product
 from workbench.runtimes.gguf.graphs.ggml import Library, library_files, load_library
 from workbench.runtimes.gguf.graphs.repacking import LAYOUTS, VECTORS
 from workbench.runtimes.gguf.llama_cpp import llama
+from workbench.system import processor_kind
 from workbench.system.user_cache import user_cache
 
 CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
@@ -48,7 +49,7 @@ def library_with_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UsePr
     """A function that lets the check process run a program and returns the library, on a processor with AMX."""
     library = CheckedLibrary(tmp_path)
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu avx512f amx_tile amx_int8 flush_l1d\n")
-    monkeypatch.setattr(amx, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(processor_kind, "CPU_INFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(amx, "library_files", lambda: (tmp_path / "libggml-base.so", library.path))
 
     def use_program(program: str) -> CheckedLibrary:

@@ -57,12 +57,21 @@ def test_requested_dtype_gives_the_expected_arithmetic(dtype: str, stepwise: boo
 class Machine:
     """A processor as torch describes it."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, capability: str = "AVX512", onednn: bool = True, units: bool = True):
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        capability: str = "AVX512",
+        onednn: bool = True,
+        vectors: bool = True,
+        amx: bool = False,
+        maker: str = "AuthenticAMD",
+    ):
         products.onednn_multiplies(torch.bfloat16)  # oneDNN reads its variable once, so read it before the change
         patch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
         patch.setattr(products, "onednn_multiplies", lambda dtype: onednn)
-        patch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: units)
-        patch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+        patch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: vectors)
+        patch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+        patch.setattr(products, "vendor", lambda: maker)
         patch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
 
 
@@ -76,10 +85,16 @@ class Machine:
         ({}, "SSE41", None),
         ({"capability": "DEFAULT"}, None, None),
         ({"onednn": False}, None, None),
-        ({"units": False}, None, None),
+        ({"vectors": False}, None, None),
+        ({"maker": "GenuineIntel"}, None, None),
+        ({"maker": "GenuineIntel", "amx": True}, None, torch.bfloat16),
+        ({"maker": "GenuineIntel", "amx": True}, "avx512_core_amx", torch.bfloat16),
+        ({"maker": "GenuineIntel", "amx": True}, "AVX512_CORE_BF16", None),
+        ({"maker": "GenuineIntel", "amx": True}, "AVX512_CORE_FP16", None),
+        ({"maker": ""}, None, torch.bfloat16),
     ],
 )
-def test_auto_takes_bfloat16_where_the_processor_has_units_that_are_not_masked(
+def test_auto_takes_bfloat16_where_the_processor_is_faster_in_it_and_this_is_not_masked(
     monkeypatch: pytest.MonkeyPatch, features: dict[str, Any], variable: str | None, expected: torch.dtype | None
 ) -> None:
     Machine(monkeypatch, **features)

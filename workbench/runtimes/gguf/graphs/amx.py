@@ -24,10 +24,10 @@ from pathlib import Path
 from workbench.runtimes.gguf.graphs.amx_product import ANSWERS, WRONG
 from workbench.runtimes.gguf.graphs.ggml import library_files
 from workbench.runtimes.gguf.graphs.repacking import LAYOUTS, VECTORS
+from workbench.system.processor_kind import flags
 from workbench.system.user_cache import user_cache
 
 CHILD = ("-m", "workbench.runtimes.gguf.graphs.amx_product")
-CPU_INFO = Path("/proc/cpuinfo")
 FLAG = "amx_int8"
 SWITCH, OFF = "WORKBENCH_AMX", "off"  # an environment variable and its value, to compute without the units
 TIMEOUT_SECONDS = 60.0  # the product takes far less than one
@@ -55,7 +55,7 @@ def amx_fault() -> str:
 
     Raises `OSError` if ggml is not installed.
     """
-    if not _processor_has_amx():
+    if FLAG not in flags():  # on other systems than Linux, which lists none, ggml does not use the units
         return ""
     files = library_files()
     path = _answer_path(files[1])
@@ -65,16 +65,6 @@ def amx_fault() -> str:
         if is_lasting:
             _store_answer(path, fault)
     return _fault_sentence(fault) if fault else ""
-
-
-def _processor_has_amx() -> bool:
-    """Returns whether Linux lists the units among the processor's flags. On other systems ggml does not use them."""
-    try:
-        with CPU_INFO.open(encoding="utf-8", errors="replace") as lines:
-            flags = next((line for line in lines if line.startswith("flags")), "")
-    except OSError:
-        return False
-    return FLAG in flags.split()
 
 
 def _fault_sentence(fault: str) -> str:

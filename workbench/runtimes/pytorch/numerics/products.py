@@ -19,10 +19,12 @@ from torch import Tensor, nn
 
 from workbench.core.settings import Settings
 from workbench.runtimes.pytorch.numerics.arithmetic import HALVES, name_of, network_dtype
+from workbench.system.processor_kind import INTEL, vendor
 
 MULTIPLIES = (nn.Linear, nn.Conv1d, nn.Conv2d)
 ADDS = (nn.LayerNorm,)
-# What ONEDNN_MAX_CPU_ISA says where it lets oneDNN use instructions for bfloat16; the others hide them.
+# What ONEDNN_MAX_CPU_ISA says where it lets oneDNN use matrix units, or vector instructions for bfloat16.
+_WITH_AMX = re.compile(r"all|default|.*amx.*", re.IGNORECASE)
 _WITH_BFLOAT16 = re.compile(r"all|default|.*(bf16|fp16|amx|avx10).*", re.IGNORECASE)
 
 
@@ -68,16 +70,22 @@ def fast_half(device: torch.device) -> torch.dtype | None:
     """Returns the 16-bit type that the device multiplies faster than float32; None if there is none."""
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    return torch.bfloat16 if device.type == "cpu" and _processor_has_bfloat16() else None
+    return torch.bfloat16 if device.type == "cpu" and _is_processor_fast_in_bfloat16() else None
 
 
-def _processor_has_bfloat16() -> bool:
-    """Returns whether oneDNN multiplies in bfloat16 with instructions of the processor, and not by conversion."""
+def _is_processor_fast_in_bfloat16() -> bool:
+    """Returns whether oneDNN multiplies in bfloat16 at twice the rate of float32 or more.
+
+    It does so on matrix units, and with AMD's vector instructions. Intel's vector instructions for bfloat16 multiply at
+    half the rate of those for float32.
+    """
     if torch.backends.cpu.get_cpu_capability() == "DEFAULT" or not onednn_multiplies(torch.bfloat16):
         return False
-    if not _WITH_BFLOAT16.fullmatch(os.environ.get("ONEDNN_MAX_CPU_ISA") or "all"):
-        return False
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA") or "all"
+    if torch.cpu._is_amx_tile_supported() and _WITH_AMX.fullmatch(allowed):
+        return True
+    has_vectors = torch.cpu._is_avx512_bf16_supported() and _WITH_BFLOAT16.fullmatch(allowed)
+    return bool(has_vectors) and vendor() != INTEL
 
 
 def onednn_multiplies(dtype: torch.dtype) -> bool:

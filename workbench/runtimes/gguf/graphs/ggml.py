@@ -142,12 +142,14 @@ BASE: dict[str, tuple[Any, tuple[Any, ...]]] = {  # functions of libggml-base: r
     "ggml_backend_tensor_get": (None, (_P, _P, _S, _S)),
     "ggml_backend_reg_dev_get": (_P, (_P, _S)),
     "ggml_backend_reg_get_proc_address": (_P, (_P, c_char_p)),
+    "dequantize_row_q8_0": (None, (_P, _P, _N)),
 }
 CPU: dict[str, tuple[Any, tuple[Any, ...]]] = {  # functions of libggml-cpu
     "ggml_backend_cpu_init": (_P, ()),
     "ggml_backend_cpu_reg": (_P, ()),
     "ggml_backend_cpu_set_n_threads": (None, (_P, c_int)),
     "ggml_cpu_bf16_to_fp32": (None, (_P, _P, _N)),
+    "ggml_cpu_fp16_to_fp32": (None, (_P, _P, _N)),
 }
 
 

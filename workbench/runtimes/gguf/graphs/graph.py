@@ -208,11 +208,11 @@ class Graph(Shapes):
 
     def linear(self, x: Tensor, scope: Scope, out: int, bias: bool = True, rows: slice | None = None) -> Tensor:
         """Applies a linear layer, [T, in] to [T, out]; `rows` selects some of its outputs."""
-        if len(x.shape) == 2 and x.shape[0] >= matrix_products.MIN_FRAMES and self.is_contiguous(x):
-            weight = scope.floats("weight", (out, x.shape[1]), rows)
-            if weight is not None:
+        if len(x.shape) == 2 and self.is_contiguous(x):
+            weight = scope.stored("weight", (out, x.shape[1]), rows)
+            if weight is not None and matrix_products.takes(weight.kind, x.shape[0]):
                 bias_values = scope.values("bias", (out,))[rows or slice(None)] if bias else None
-                shape = x.shape[0], len(weight)
+                shape = x.shape[0], len(weight.rows)
                 share = matrix_products.linear(self._library, x, weight, bias_values)
                 return self._tensor(self._numpy.add((x,), shape, share), shape)
         y = self.matmul(scope.matrix("weight", (out, x.shape[-1]), rows), x)

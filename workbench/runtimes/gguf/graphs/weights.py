@@ -20,8 +20,6 @@ from workbench.runtimes.gguf.graphs.ggml import F32, TYPES, USAGE_WEIGHTS, InitP
 from workbench.runtimes.gguf.graphs.repacking import Repacking
 
 ALIGNMENT = 32  # bytes: alignment of a tensor that ggml computes with
-# ggml multiplies these types at about half of the rate of numpy's BLAS, and f16 at the same rate.
-FLOATS = {"F32": np.float32, "BF16": np.uint16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,15 @@ class Tensor:
 
     pointer: int
     shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMatrix:
+    """A matrix [out, in] as its file stores it."""
+
+    kind: str  # the type: F32, F16, Q8_0, ...
+    rows: np.ndarray  # uint8 [out, bytes of a row], memory-mapped and read-only
+    width: int  # in
 
 
 class Weights:
@@ -49,6 +56,7 @@ class Weights:
         self._lock = threading.Lock()  # graphs may be built side by side
         self._arrays: list[np.ndarray] = []  # memory that tensors point into
         self._buffers: list[int] = []
+        self._in_layouts: set[int] = set()  # pointers of tensors in one of the processor's layouts
         # Room for each tensor as a whole, and for the parts of some tensors.
         size = library.tensor_overhead() * (5 * len(file.tensors) + 8)
         self._context = library.init(InitParams(size, None, True))
@@ -72,15 +80,15 @@ class Weights:
                 self._tensors[key] = self._place(TYPES[info.type], (last - first, shape[1]), start, count)
             return self._tensors[key]
 
-    def floats(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> np.ndarray | None:
-        """Returns the stored numbers of a matrix [out, in] or of some of its rows, memory-mapped and read-only.
+    def stored(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> StoredMatrix | None:
+        """Returns a matrix [out, in], or some of its rows, as it is in the file.
 
-        Their type is float32, or uint16 for bfloat16. Returns None for a matrix of another type.
+        Returns None if ggml computes with it in a layout of the processor, which is faster.
         """
         info = self.file.expect(name, shape)
-        if info.type not in FLOATS or info.offset % ALIGNMENT:
+        if info.offset % ALIGNMENT or self.matrix(name, shape, rows).pointer in self._in_layouts:
             return None
-        return self.file.raw(name).view(FLOATS[info.type]).reshape(shape)[rows or slice(None)]
+        return StoredMatrix(info.type, self.file.raw(name).reshape(shape[0], -1)[rows or slice(None)], shape[1])
 
     def vector(self, name: str, size: int, part: slice | None = None) -> Tensor:
         """Returns a vector [size] in float32, or a part of it."""
@@ -151,6 +159,7 @@ class Weights:
             return None
         self.file.let_go(start, count)
         self._buffers.append(buffer)
+        self._in_layouts.add(tensor.pointer)
         return tensor
 
     def _new(self, kind: int, shape: tuple[int, ...]) -> Tensor:
@@ -190,9 +199,9 @@ class Scope:
         """See `Weights.matrix`."""
         return self.weights.matrix(self.prefix + name, shape, rows)
 
-    def floats(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> np.ndarray | None:
-        """See `Weights.floats`."""
-        return self.weights.floats(self.prefix + name, shape, rows)
+    def stored(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> StoredMatrix | None:
+        """See `Weights.stored`."""
+        return self.weights.stored(self.prefix + name, shape, rows)
 
     def vector(self, name: str, size: int, part: slice | None = None) -> Tensor:
         """See `Weights.vector`."""

@@ -18,7 +18,7 @@ from workbench.system.processor_kind import INTEL, flags, vendor
 # ggml multiplies f32 and bf16 at about half of the rate of numpy's BLAS. From so many frames on, it is slower.
 MIN_FRAMES = {"F32": 48, "BF16": 48}
 # On processors with wide vectors of floats it is slower in these types, too, by so much that unpacking pays.
-MIN_FRAMES_WITH_WIDE_VECTORS = {**MIN_FRAMES, "F16": 192, "Q8_0": 192}
+MIN_FRAMES_WITH_WIDE_VECTORS = {**MIN_FRAMES, "F16": 128, "Q8_0": 96}
 MAX_FRAMES, MAX_OUTPUTS = 1024, 256  # the most of a task: frames, and rows of the matrix
 MANY_FRAMES = 512  # tasks of more frames have half as many outputs, so that there are enough tasks for all threads
 UNPACK = {"F16": "cpu_fp16_to_fp32", "BF16": "cpu_bf16_to_fp32", "Q8_0": "dequantize_row_q8_0"}  # functions of ggml
@@ -60,21 +60,21 @@ def linear(library: Library, x: Tensor, weight: StoredMatrix, bias: np.ndarray |
     todo = tasks(x.shape[0], len(weight.rows))
 
     def share(result: np.ndarray, number: int, threads: int) -> None:
-        values = array_of(x)
+        values, buffer = array_of(x), np.empty((MAX_OUTPUTS, weight.width), np.float32)
         for rows, outputs in todo[number::threads]:
             place = result[rows, outputs]
-            np.matmul(values[rows], _unpacked(library, weight, outputs).T, out=place)
+            np.matmul(values[rows], _unpacked(library, weight, outputs, buffer).T, out=place)
             if bias is not None:
                 place += bias[outputs]
 
     return share
 
 
-def _unpacked(library: Library, weight: StoredMatrix, rows: slice) -> np.ndarray:
-    """Returns some rows of a matrix in float32: [rows, in]. Those of an F32 matrix are not copied."""
+def _unpacked(library: Library, weight: StoredMatrix, rows: slice, buffer: np.ndarray) -> np.ndarray:
+    """Returns some rows of a matrix in float32, in the buffer: [rows, in]. Those of an F32 matrix are not copied."""
     stored = weight.rows[rows]
     if weight.kind == "F32":
         return stored.view(np.float32)
-    values = np.empty((len(stored), weight.width), np.float32)
+    values = buffer[: len(stored)]
     getattr(library, UNPACK[weight.kind])(stored.ctypes.data, values.ctypes.data, values.size)
     return values

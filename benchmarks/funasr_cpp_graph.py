@@ -8,6 +8,7 @@ plain buffers, ggml computes every product, and the CTC head is one product.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from workbench.families.sanm.encoder import SanmConfig
@@ -36,8 +37,9 @@ class EagerGraph:
         output_layer.BLOCK = 1 << 30
 
 
-def attention(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str) -> Tensor:
-    """Computes `sanm_attention` with the C++ runtime's operations."""
+def attention(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str, bounds: Sequence[int] = ()) -> Tensor:
+    """Computes `sanm_attention` of a single chunk with the C++ runtime's operations."""
+    assert not bounds
     size, heads = config.output_size, config.attention_heads
     fused = g.linear(x, scope / "linear_q_k_v", 3 * size)
     q, k, v = (g.columns(fused, n * size, (n + 1) * size) for n in range(3))

@@ -1,11 +1,13 @@
-"""How a network computes several chunks of speech: in parallel, each on its own processor, or padded in one pass.
+"""How a network computes several chunks of speech: joined and in parallel, or padded in one pass.
 
 Each runtime's network has the protocol of what it offers. `workbench.pipelines.recognition.padding` forms the batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -14,12 +16,16 @@ import numpy as np
 Result = TypeVar("Result")
 
 SECONDS_OF_LANE = 60.0  # of speech in a batch for each chunk that is computed at the same time
-MAX_LANES = 8  # chunks at the same time: each needs memory of its own
+MAX_LANES = 8  # passes at the same time: each needs memory of its own
+JOINED_FRAMES = 512  # in a pass; with more, products of matrices are hardly faster
 
 
 @runtime_checkable
 class RunsInParallel(Protocol):
-    """A network whose runtime computes several chunks at the same time."""
+    """A network whose runtime computes several passes at the same time, and several chunks joined in one pass.
+
+    Joined chunks are one behind the other, without padding, and do not hear each other.
+    """
 
     @property
     def lanes(self) -> int:
@@ -28,6 +34,13 @@ class RunsInParallel(Protocol):
 
     def run_parallel(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """Calls functions that use this network at the same time; returns their results in their order."""
+        ...
+
+    def arithmetic_of(self, frames: int) -> Hashable:
+        """Returns what the arithmetic for a chunk of so many frames depends on.
+
+        Only chunks with equal values may be joined, so that each is computed as it is alone.
+        """
         ...
 
 
@@ -48,14 +61,44 @@ def max_batch_seconds(network: object) -> float:
     return network.max_batch_seconds if isinstance(network, ComputesBatches) else 0.0
 
 
-def recognise_parallel(
-    network: RunsInParallel, recognise: Callable[[np.ndarray], Result], chunks: Sequence[np.ndarray]
+def recognise_joined(
+    network: RunsInParallel,
+    chunks: Sequence[np.ndarray],
+    frames_of: Callable[[int], int],
+    recognise: Callable[[list[np.ndarray]], list[Result]],
 ) -> list[Result]:
-    """Returns the result of `recognise` for each chunk. The function must not share state except the network.
+    """Returns the result of each chunk.
 
-    The longest chunks start first, so that all processors finish at about the same time.
+    Args:
+        frames_of: returns the frames of a chunk with so many samples.
+        recognise: returns the results of chunks that are joined; it must not share state except the network.
     """
-    order = sorted(range(len(chunks)), key=lambda index: -len(chunks[index]))
-    results = network.run_parallel([partial(recognise, chunks[index]) for index in order])
-    by_index = dict(zip(order, results, strict=True))
-    return [by_index[index] for index in range(len(chunks))]
+    groups = joined_groups([frames_of(len(each)) for each in chunks], network.lanes, network.arithmetic_of)
+    parts = network.run_parallel([partial(recognise, [chunks[index] for index in group]) for group in groups])
+    results = {
+        index: result
+        for group, part in zip(groups, parts, strict=True)
+        for index, result in zip(group, part, strict=True)
+    }
+    return [results[index] for index in range(len(chunks))]
+
+
+def joined_groups(frames: Sequence[int], lanes: int, arithmetic_of: Callable[[int], Hashable]) -> list[list[int]]:
+    """Returns the indices of the chunks of each pass, the longest pass first.
+
+    The passes have about `JOINED_FRAMES` frames, or fewer so that all lanes have work.
+    """
+    by_arithmetic: dict[Hashable, list[int]] = defaultdict(list)
+    for index in sorted(range(len(frames)), key=lambda index: -frames[index]):
+        by_arithmetic[arithmetic_of(frames[index])].append(index)
+    groups: list[tuple[int, list[int]]] = []
+    for indices in by_arithmetic.values():
+        total = sum(frames[index] for index in indices)
+        count = min(len(indices), lanes * max(1, math.ceil(total / (JOINED_FRAMES * lanes))))
+        loads, parts = [0] * count, [list[int]() for _ in range(count)]
+        for index in indices:  # each to the shortest pass
+            shortest = min(range(count), key=lambda number: (loads[number], len(parts[number])))
+            loads[shortest] += frames[index]
+            parts[shortest].append(index)
+        groups += zip(loads, parts, strict=True)
+    return [group for _, group in sorted(groups, key=lambda group: -group[0])]

@@ -30,7 +30,7 @@ from workbench.pipelines.recognition.batches import (
     ComputesBatches,
     RunsInParallel,
     max_batch_seconds,
-    recognise_parallel,
+    recognise_joined,
 )
 from workbench.pipelines.recognition.recogniser import Recognition
 from workbench.pipelines.recognition.traced import traced
@@ -89,6 +89,17 @@ class DecodesInBatches(ComputesBatches, Protocol):
         self, features: Sequence[np.ndarray], cif_residual: bool = False, hotwords: Hotwords = ()
     ) -> list[Decoded]:
         """Returns for each chunk's features what `ParaformerNetwork.decode` gives for one."""
+        ...
+
+
+@runtime_checkable
+class DecodesJoined(RunsInParallel, Protocol):
+    """A network that computes several chunks joined in one pass."""
+
+    def decode_joined(
+        self, features: Sequence[np.ndarray], cif_residual: bool = False, hotwords: Hotwords = ()
+    ) -> Iterator[Decoded]:
+        """Yields for each chunk's features what `ParaformerNetwork.decode` gives for one."""
         ...
 
 
@@ -152,13 +163,23 @@ class ParaformerPipeline:
 
     def recognise_batch(self, chunks: Sequence[np.ndarray], options: ParaformerOptions) -> list[Recognition]:
         """See `workbench.pipelines.recognition.recogniser.PaddingRecogniser`."""
-        if isinstance(self.network, RunsInParallel):
-            return recognise_parallel(self.network, lambda samples: self.recognise(samples, options), chunks)
-        assert isinstance(self.network, DecodesInBatches)
         hotwords = self._hotwords(options)
+        if isinstance(self.network, RunsInParallel):
+            recognise = partial(self._recognise_joined, options=options, hotwords=hotwords)
+            return recognise_joined(self.network, chunks, self.model.frontend.frames, recognise)
+        assert isinstance(self.network, DecodesInBatches)
         features = self.features.batch(chunks, options)
         decoded_batch = self.network.decode_batch(features, options.cif_residual, hotwords)
         return [self._recognition(decoded, options) for decoded in decoded_batch]
+
+    def _recognise_joined(
+        self, chunks: Sequence[np.ndarray], options: ParaformerOptions, hotwords: Hotwords
+    ) -> list[Recognition]:
+        """Returns the recognitions of chunks from one pass."""
+        assert isinstance(self.network, DecodesJoined)
+        features = [self.features(samples, options) for samples in chunks]
+        all_decoded = self.network.decode_joined(features, options.cif_residual, hotwords)
+        return [self._recognition(decoded, options) for decoded in all_decoded]
 
     def _recognition(
         self, decoded: Decoded, options: ParaformerOptions, recorder: Recorder | None = None

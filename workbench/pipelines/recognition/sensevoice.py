@@ -33,7 +33,7 @@ from workbench.pipelines.recognition.batches import (
     ComputesBatches,
     RunsInParallel,
     max_batch_seconds,
-    recognise_parallel,
+    recognise_joined,
 )
 from workbench.pipelines.recognition.recogniser import Recognition
 from workbench.pipelines.recognition.traced import traced
@@ -69,6 +69,15 @@ class LogitsInBatches(ComputesBatches, Protocol):
 
     def batch_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
         """Returns the logits of each chunk's features, as `SenseVoiceNetwork.logits` gives them for one."""
+        ...
+
+
+@runtime_checkable
+class LogitsOfJoined(RunsInParallel, Protocol):
+    """A network that computes several chunks joined in one pass."""
+
+    def joined_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> Iterator[Iterator[np.ndarray]]:
+        """Yields for each chunk's features the blocks that `SenseVoiceNetwork.logits` gives for it alone."""
         ...
 
 
@@ -150,13 +159,21 @@ class SenseVoicePipeline:
         if isinstance(self.network, RunsInParallel):
             if options.searches:  # the language model of a search is shared
                 return [self.recognise(samples, options) for samples in chunks]
-            return recognise_parallel(self.network, lambda samples: self.recognise(samples, options), chunks)
+            recognise = partial(self._recognise_joined, options=options)
+            return recognise_joined(self.network, chunks, self.model.frontend.frames, recognise)
         features = self.features.batch(chunks, options)
         if isinstance(self.network, FindsBestPaths) and not options.searches:
             return self._recognise_on_device(self.network, features, options)
         assert isinstance(self.network, LogitsInBatches)
         chunk_logits = self.network.batch_logits(features, query_ids(options))
         return [self._decode([logits], len(row), options) for logits, row in zip(chunk_logits, features, strict=True)]
+
+    def _recognise_joined(self, chunks: Sequence[np.ndarray], options: SenseVoiceOptions) -> list[Recognition]:
+        """Returns the recognitions of chunks from one pass."""
+        assert isinstance(self.network, LogitsOfJoined)
+        features = [self.features(samples, options) for samples in chunks]
+        chunk_blocks = self.network.joined_logits(features, query_ids(options))
+        return [self._decode(blocks, len(row), options) for blocks, row in zip(chunk_blocks, features, strict=True)]
 
     def _recognise_on_device(
         self, network: FindsBestPaths, features: Sequence[np.ndarray], options: SenseVoiceOptions

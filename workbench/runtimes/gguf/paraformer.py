@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
 from workbench.runtimes.gguf.hotwords import FirstPass, HotwordBias
 from workbench.runtimes.gguf.networks import cif, output_layer, sanm_decoder
 from workbench.runtimes.gguf.networks.cmvn import read_cmvn
-from workbench.runtimes.gguf.networks.sanm import encode, encoder_input
+from workbench.runtimes.gguf.networks.sanm import encode, encode_joined, encoder_input
 from workbench.trace.recorder import Recorder
 
 
@@ -68,7 +69,26 @@ class ParaformerGraph:
             return {"encoded": x, "scores": cif.scores(g, x, g.scope / "predictor", self.predictor, cif_residual)}
 
         outputs = self._engine.run(encoder, recorder)
-        encoded, alphas = outputs["encoded"], cif.weights_of(outputs["scores"], self.predictor)
+        return self._decoded(outputs["encoded"], outputs["scores"], hotwords, recorder)
+
+    def decode_joined(
+        self, features: Sequence[np.ndarray], cif_residual: bool = False, hotwords: Hotwords = ()
+    ) -> Iterator[Decoded]:
+        """See `DecodesJoined.decode_joined`."""
+
+        def scores(g: Graph, encoded: np.ndarray) -> dict[str, Tensor]:
+            return {"scores": cif.scores(g, g.input(encoded), g.scope / "predictor", self.predictor, cif_residual)}
+
+        inputs = [encoder_input(each, self.encoder) for each in features]
+        for encoded in encode_joined(self._engine, inputs, self.encoder):
+            outputs = self._engine.run(partial(scores, encoded=encoded))
+            yield self._decoded(encoded, outputs["scores"], hotwords, None)
+
+    def _decoded(
+        self, encoded: np.ndarray, scores: np.ndarray, hotwords: Hotwords, recorder: Recorder | None
+    ) -> Decoded:
+        """Returns what the predictor and the decoder make of encoded frames [T, D] and the predictor's scores."""
+        alphas = cif.weights_of(scores, self.predictor)
         alphas = recorder.put("predictor.alphas", alphas) if recorder else alphas
         tokens = token_count(float(alphas.sum()))
         embeddings = fire(encoded, alphas[:-1], tokens)  # the tail adds weight, but has no encoder frame
@@ -106,6 +126,10 @@ class ParaformerGraph:
     def run_parallel(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """See `workbench.pipelines.recognition.batches.RunsInParallel`."""
         return self._engine.run_parallel(tasks)
+
+    def arithmetic_of(self, frames: int) -> Hashable:
+        """See `workbench.pipelines.recognition.batches.RunsInParallel`."""
+        return self._engine.arithmetic_of(frames)
 
     def close(self) -> None:
         """Frees the memory."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from workbench.core.settings import Settings
-from workbench.families.sanm.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
+from workbench.families.sanm.sensevoice import QUERIES, QUERY_FRAMES, SenseVoiceModel, read_sensevoice
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
 from workbench.pipelines.recognition.speech_session import SpeechSession
@@ -18,7 +18,7 @@ from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner, Result
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
 from workbench.runtimes.gguf.networks import output_layer
 from workbench.runtimes.gguf.networks.cmvn import read_cmvn
-from workbench.runtimes.gguf.networks.sanm import encode, encoder_input
+from workbench.runtimes.gguf.networks.sanm import encode, encode_joined, encoder_input
 from workbench.trace.recorder import Recorder
 
 
@@ -45,11 +45,22 @@ class SenseVoiceGraph:
 
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
         """See `SenseVoiceNetwork.logits`."""
-        rows = self._file.rows("embed.weight", queries)
-        x = encoder_input(np.concatenate([rows, features]), self.config)
+        x = self._input(features, queries)
         encoded = self._engine.run(
             lambda g: {"encoded": encode(g, g.input(x), g.scope / "encoder", self.config)}, recorder
         )["encoded"]
+        return self._logit_blocks(encoded)
+
+    def joined_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> Iterator[Iterator[np.ndarray]]:
+        """See `LogitsOfJoined.joined_logits`."""
+        inputs = [self._input(each, queries) for each in features]
+        return map(self._logit_blocks, encode_joined(self._engine, inputs, self.config))
+
+    def _input(self, features: np.ndarray, queries: tuple[int, ...]) -> np.ndarray:
+        rows = self._file.rows("embed.weight", queries)
+        return encoder_input(np.concatenate([rows, features]), self.config)
+
+    def _logit_blocks(self, encoded: np.ndarray) -> Iterator[np.ndarray]:
         layer = Scope(self._engine.weights) / "ctc" / "ctc_lo"
         return output_layer.logit_blocks(self._engine, encoded, layer, self.vocabulary)
 
@@ -61,6 +72,10 @@ class SenseVoiceGraph:
     def run_parallel(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """See `workbench.pipelines.recognition.batches.RunsInParallel`."""
         return self._engine.run_parallel(tasks)
+
+    def arithmetic_of(self, frames: int) -> Hashable:
+        """See `workbench.pipelines.recognition.batches.RunsInParallel`."""
+        return self._engine.arithmetic_of(frames + QUERY_FRAMES)
 
     def close(self) -> None:
         """Frees the memory."""

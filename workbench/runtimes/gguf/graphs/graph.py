@@ -38,6 +38,9 @@ class Graph(Shapes):
         self._inputs: list[tuple[Tensor, np.ndarray]] = []
         self._sums: dict[str, Tensor] = {}  # of values that must be finite, by their stage
         self._numpy = NumpyNodes(self._library, self._context, self._lane.threads)
+        # Frames of the shortest of several chunks that this graph computes at once. Linear layers take the arithmetic
+        # that they take for this chunk alone.
+        self.shortest_chunk: int | None = None
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
@@ -210,7 +213,7 @@ class Graph(Shapes):
         """Applies a linear layer, [T, in] to [T, out]; `rows` selects some of its outputs."""
         if len(x.shape) == 2 and self.is_contiguous(x):
             weight = scope.stored("weight", (out, x.shape[1]), rows)
-            if weight is not None and matrix_products.takes(weight.kind, x.shape[0]):
+            if weight is not None and matrix_products.takes(weight.kind, self.shortest_chunk or x.shape[0]):
                 bias_values = scope.values("bias", (out,))[rows or slice(None)] if bias else None
                 shape = x.shape[0], len(weight.rows)
                 share = matrix_products.linear(self._library, x, weight, bias_values)

@@ -5,13 +5,14 @@ A `GraphRunner` makes a `Graph` for each computation. It reuses the memory of on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile
+from workbench.runtimes.gguf.graphs import matrix_products
 from workbench.runtimes.gguf.graphs.ggml import load_library
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.lanes import Lane, Lanes
@@ -72,6 +73,11 @@ class GraphRunner:
         """
         self._check_open()
         return self._lanes.call(tasks)
+
+    def arithmetic_of(self, frames: int) -> Hashable:
+        """Returns what the arithmetic of linear layers depends on for so many frames: the types that numpy takes."""
+        kinds = {info.type for info in self.weights.file.tensors.values()}
+        return frozenset(kind for kind in kinds if matrix_products.takes(kind, frames))
 
     def _check_open(self) -> None:
         if self._main_lane is None:

@@ -9,7 +9,7 @@ knows no family. Axes: T queries, S keys, D width.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from workbench.runtimes.gguf.graphs.graph import Graph
@@ -73,8 +73,7 @@ def self_attention(
         projected: from `show_fused`.
         bounds: the first rows of the windows, and the end; attention stays inside a window. One window if empty.
     """
-    frames = fused.shape[0]
-    windows = list(itertools.pairwise(bounds)) or [(0, frames)]
+    windows = _windows(fused, bounds)
     if g.taps.wanted(f"{prefix}.weights"):
         query, key, value = (_columns(g, fused, number) for number in range(3))
         _show_weights(g, projected or Projected(query, key, value, heads), windows, f"{prefix}.weights")
@@ -86,6 +85,15 @@ def self_attention(
             query, key, value = (_part(g, x, window) for x in (projected.query, projected.key, projected.value))
             contexts.append(g.attention(query, key, value, heads))
     return g.tap(f"{prefix}.context", concatenate_all(g, contexts))
+
+
+def by_window(g: Graph, x: Tensor, bounds: Sequence[int], compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """Returns the results of `compute` for the rows of each window of x, one behind the other; `bounds` as above."""
+    return concatenate_all(g, [compute(_part(g, x, window)) for window in _windows(x, bounds)])
+
+
+def _windows(x: Tensor, bounds: Sequence[int]) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(bounds)) or [(0, x.shape[0])]
 
 
 def attention(g: Graph, projected: Projected, prefix: str) -> Tensor:

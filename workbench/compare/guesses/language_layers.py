@@ -18,6 +18,7 @@ from workbench.compare.guesses.chains import Function, Step, Wrong, chain, linea
 from workbench.compare.guesses.functions import ACTIVATIONS
 from workbench.compare.guesses.networks import Layers, Stages
 from workbench.compare.guesses.other_attention import exchanged_parts, other_rotations, other_scores
+from workbench.compare.guesses.scaled_rope import SCALINGS, Scaled
 
 LANGUAGE_EPSILONS = (1e-6, 1e-5)
 HEAD_WIDTHS = (128, 64, 32, 96, 80)
@@ -40,11 +41,14 @@ class Rope(NamedTuple):
     width: int
     base: float
     layout: str  # a key of `rotations.LAYOUTS`
+    scaling: str = ""  # a key of `SCALINGS`; empty for none
 
     def rotation(self, count: int) -> Rotation:
         """Returns the rotation of queries and keys at positions 0 to `count` - 1."""
         pairs = self.width // 2
-        angles = np.exp(1j * np.arange(count)[:, None] * self.base ** (-np.arange(pairs) / pairs))
+        plain = self.base ** (-np.arange(pairs) / pairs)
+        rates, factor = SCALINGS[self.scaling].scaled(plain) if self.scaling else Scaled(plain)
+        angles = factor * np.exp(1j * np.arange(count)[:, None] * rates)
         return Rotation(self.layout, angles, angles)
 
 
@@ -136,6 +140,12 @@ class _Attention:
             yield Wrong(
                 "the norms of queries and keys stand behind RoPE, where the reference's stand before it",
                 self._computed(self._normed_behind, norms=identity),
+            )
+        if self._rope.scaling:
+            unscaled = self._rope._replace(scaling="")
+            yield Wrong(
+                f"RoPE is not scaled, where the reference's is scaled {self._rope.scaling}",
+                self._computed(lambda right: replace(right, rotation=unscaled.rotation(len(right.q)))),
             )
         yield from self._other_attentions()
 

@@ -42,6 +42,7 @@ from workbench.compare.guesses.networks import (
 )
 from workbench.compare.guesses.relative import POSITIONS
 from workbench.compare.guesses.rotations import BASES, LAYOUTS
+from workbench.compare.guesses.scaled_rope import SCALINGS
 from workbench.trace.inside import layer_and_part
 
 ALL = 1 << 30  # a context of all rows
@@ -121,8 +122,9 @@ def recipes(stage: str, before: Sequence[str], shape_of: Callable[[str], tuple[i
 
 
 def _language(stage: str, entering: str) -> Iterator[Recipe]:
-    for norms, width, base, layout in product((HEAD_NORMS, ()), HEAD_WIDTHS, BASES, LAYOUTS):
-        steps = partial(language_layer, layer=stage, rope=Rope(width, base, layout))
+    positions = [*((base, "") for base in BASES), *((each.base, words) for words, each in SCALINGS.items())]
+    for norms, width, (base, scaling), layout in product((HEAD_NORMS, ()), HEAD_WIDTHS, positions, LAYOUTS):
+        steps = partial(language_layer, layer=stage, rope=Rope(width, base, layout, scaling))
         yield Recipe(entering, _named(stage, *PARTS, *norms), steps, epsilons=LANGUAGE_EPSILONS)
 
 

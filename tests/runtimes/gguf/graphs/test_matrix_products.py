@@ -123,10 +123,17 @@ def test_without_wide_vectors_float16_is_left_to_ggml(monkeypatch: pytest.Monkey
 def test_matrices_in_a_layout_of_the_processor_are_left_to_ggml(
     engine: GraphRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pointer = engine.weights.matrix("f16.weight", (OUTPUTS, INPUTS)).pointer
-    for pointers, is_stored in ((set(), True), ({pointer}, False)):
-        monkeypatch.setattr(engine.weights, "_in_layouts", pointers)
-        assert (engine.weights.stored("f16.weight", (OUTPUTS, INPUTS)) is not None) == is_stored
+    weights = engine.weights
+
+    def repacked(kind: int, shape: tuple[int, int], start: int, count: int) -> Tensor | None:
+        return weights._unchanged(kind, shape, start, count) if shape[0] == 32 else None
+
+    monkeypatch.setattr(weights, "_in_layouts", set[str]())
+    monkeypatch.setattr(weights, "_repacked", repacked)
+    shape, few, others = (OUTPUTS, INPUTS), slice(0, 32), slice(32, 63)
+    assert weights.stored("f16.weight", shape, others) is not None
+    assert weights.stored("f16.weight", shape, few) is None
+    assert weights.stored("f16.weight", shape, others) is None, "a part of the matrix is in a layout"
 
 
 def test_non_contiguous_input_is_read_correctly(engine: GraphRunner) -> None:

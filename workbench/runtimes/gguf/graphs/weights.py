@@ -56,7 +56,7 @@ class Weights:
         self._lock = threading.Lock()  # graphs may be built side by side
         self._arrays: list[np.ndarray] = []  # memory that tensors point into
         self._buffers: list[int] = []
-        self._in_layouts: set[int] = set()  # pointers of tensors in one of the processor's layouts
+        self._in_layouts: set[str] = set()  # names of matrices with rows in one of the processor's layouts
         # Room for each tensor as a whole, and for the parts of some tensors.
         size = library.tensor_overhead() * (5 * len(file.tensors) + 8)
         self._context = library.init(InitParams(size, None, True))
@@ -77,16 +77,22 @@ class Weights:
             if key not in self._tensors:
                 row_bytes = info.nbytes // shape[0]
                 start, count = info.offset + first * row_bytes, (last - first) * row_bytes
-                self._tensors[key] = self._place(TYPES[info.type], (last - first, shape[1]), start, count)
+                part = TYPES[info.type], (last - first, shape[1]), start, count
+                repacked = self._repacked(*part)
+                if repacked:
+                    self._in_layouts.add(name)
+                self._tensors[key] = repacked or self._unchanged(*part)
             return self._tensors[key]
 
     def stored(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> StoredMatrix | None:
         """Returns a matrix [out, in], or some of its rows, as it is in the file.
 
-        Returns None if ggml computes with it in a layout of the processor, which is faster.
+        Returns None if ggml computes with some of the matrix in a layout of the processor, which is faster. The rest
+        must then have the same arithmetic.
         """
         info = self.file.expect(name, shape)
-        if info.offset % ALIGNMENT or self.matrix(name, shape, rows).pointer in self._in_layouts:
+        self.matrix(name, shape, rows)
+        if info.offset % ALIGNMENT or name in self._in_layouts:
             return None
         return StoredMatrix(info.type, self.file.raw(name).reshape(shape[0], -1)[rows or slice(None)], shape[1])
 
@@ -136,10 +142,7 @@ class Weights:
         self._library.backend_tensor_alloc(self._buffer(address, values.nbytes), tensor.pointer, address)
         return tensor
 
-    def _place(self, kind: int, shape: tuple[int, int], start: int, count: int) -> Tensor:
-        repacked = self._repacked(kind, shape, start, count)
-        if repacked:
-            return repacked
+    def _unchanged(self, kind: int, shape: tuple[int, int], start: int, count: int) -> Tensor:
         if start % ALIGNMENT == 0:
             return self._mapped_at(kind, shape, start)
         return self._copy_tensor(kind, shape, self._map[start : start + count])
@@ -159,7 +162,6 @@ class Weights:
             return None
         self.file.let_go(start, count)
         self._buffers.append(buffer)
-        self._in_layouts.add(tensor.pointer)
         return tensor
 
     def _new(self, kind: int, shape: tuple[int, ...]) -> Tensor:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.browser import chromium_program
 from workbench.evaluation.report import Columns, page
 from workbench.evaluation.report.columns import columns_of
 from workbench.evaluation.rows import Result, Utterance, scores_of
@@ -104,7 +104,7 @@ def main() -> None:
         path = Path(options.keep or Path(folder) / "report.html").absolute()
         path.write_text(text, encoding="utf-8")
         print(f"{path.stat().st_size / 1e6:.1f} MB")
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium_program(), args=["--no-sandbox"])
         times_by_mark: dict[str, list[tuple[float, float]]] = {
             "ready": [],
             "whole": [],

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import signal
 import statistics
 import subprocess
@@ -20,6 +19,8 @@ import sys
 import time
 
 from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.support.browser import PROGRAMS, chromium_program
 
 PATIENCE = 300_000  # milliseconds
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
@@ -31,9 +32,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--look", type=float, default=0.0, help="seconds between the sample and the press")
     options = parser.parse_args()
-    program = shutil.which("chromium")
+    program = chromium_program()
     if program is None:
-        sys.exit("chromium is not installed; on Debian: apt-get install chromium")
+        sys.exit(f"Chromium is not installed; on Debian: apt-get install {PROGRAMS[0]}")
     expect.set_options(timeout=PATIENCE)
     runs = []
     with sync_playwright() as playwright:

@@ -8,7 +8,6 @@ It starts the page in local mode and opens it in Chromium on the same machine. I
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import psutil
 from playwright.sync_api import sync_playwright
 
 from benchmarks.served import served
-from tests.support.browser import PROGRAMS
+from tests.support.browser import PROGRAMS, chromium_program
 
 
 def open_page(page: Any, url: str) -> tuple[float, int, int]:
@@ -52,7 +51,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="What a browser does until the page shows its samples.")
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    program = chromium_program()
     if program is None:
         print(f"needs Chromium: apt-get install {PROGRAMS[0]}", file=sys.stderr)
         return 2

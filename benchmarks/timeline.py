@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support.browser import chromium_program
+
 RATE = 8000  # Hz; keeps the file small
 BEEP = 0.3  # seconds, at the start of each second
 
@@ -157,7 +159,7 @@ def measure(hours: float, width: int, runs: int) -> None:
     path = recording(folder / "long.wav", round(3600 * hours))
     pages = served()
     url = next(pages)
-    program = shutil.which("chromium") or "chromium-browser"
+    program = chromium_program()
     flags = ["--no-sandbox", "--disable-gpu", "--mute-audio", "--autoplay-policy=no-user-gesture-required"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=flags)

@@ -25,13 +25,18 @@ TRACKPAD = """(element) => {
 PATIENCE = 60_000  # milliseconds; a machine with other work is slow
 
 
+def chromium_program() -> str | None:
+    """The path of Chromium: its shell without windows where that is installed, else the whole program."""
+    return next(filter(None, map(shutil.which, PROGRAMS)), None)
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """Debian's Chromium, headless: its shell without windows where it is installed, else the whole program."""
+    """Debian's Chromium, headless."""
     sync_api = pytest.importorskip(
         "playwright.sync_api", reason="the browser tests need playwright (pip install playwright)"
     )
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    program = chromium_program()
     if program is None:
         pytest.skip(f"the browser tests need Chromium (apt-get install {PROGRAMS[0]})")
     sync_api.expect.set_options(timeout=PATIENCE)

@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 SECONDS_OF_LANE = 60.0  # of speech in a batch for each chunk that is computed at the same time
 MAX_LANES = 8  # passes at the same time: each needs memory of its own
-JOINED_FRAMES = 512  # in a pass; with more, products of matrices are hardly faster
+JOINED_FRAMES = 256  # in a pass; with more, products of matrices are hardly faster, and more memory is needed
 
 
 @runtime_checkable

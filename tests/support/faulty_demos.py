@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +27,8 @@ INSIDE = {"fireredasr": f"{COARSE},encoder.layers.0.*"}
 class Demo:
     """A demo model: a session, and the trace of it without a fault."""
 
-    def __init__(self, family: str):
-        self.family, self.directory = family, Model.directory_of(family)
+    def __init__(self, family: str, directory: Path | None = None):
+        self.family, self.directory = family, directory or Model.directory_of(family)
         self.session = self._opened("float32")
         self.reference = self.traced(INSIDE.get(family, ""))
         self._known: dict[str, Linear | None] = {}

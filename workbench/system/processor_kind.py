@@ -11,8 +11,10 @@ INTEL = "GenuineIntel"
 
 def vendor() -> str:
     """Returns the maker of the processor, such as `GenuineIntel` or `AuthenticAMD`; "" if unknown."""
-    words = platform.processor().split()  # on Windows: "Intel64 Family 6 Model 143 Stepping 8, GenuineIntel"
-    return _first_value("vendor_id") or (words[-1] if platform.system() == "Windows" and words else "")
+    if platform.system() != "Windows":  # elsewhere `platform.processor` starts a program
+        return _first_value("vendor_id")
+    words = platform.processor().split()  # such as "Intel64 Family 6 Model 143 Stepping 8, GenuineIntel"
+    return words[-1] if words else ""
 
 
 def flags() -> frozenset[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,12 @@ from workbench.compare.guesses.language_layers import Rope
 LLAMA = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 5e5,
          "original_max_position_embeddings": 8192}  # fmt: skip
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6, "original_max_position_embeddings": 32768}
+
+
+@contextmanager
+def closing_session(demo: Demo) -> Iterator[Demo]:
+    with closing(demo.session):
+        yield demo
 
 
 @pytest.mark.parametrize("width", [64, 128])
@@ -47,19 +55,13 @@ def test_angles_are_those_of_transformers(width: int, parameters: dict[str, Any]
 
 
 def test_a_port_that_does_not_scale_the_positions_is_told_so(tmp_path: Path) -> None:
-    plain = Demo("causal_lm")
+    with closing_session(Demo("causal_lm")) as unscaled:
+        candidate, directory = unscaled.reference, unscaled.directory
     scaled_directory = tmp_path / "scaled"
-    shutil.copytree(plain.directory, scaled_directory)
+    shutil.copytree(directory, scaled_directory)
     config = scaled_directory / "Qwen3-demo" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"rope_parameters": YARN}))
-    candidate = plain.reference
-    plain.directory = scaled_directory
-    plain.session.close()
-    plain.session = plain._opened("float32")
-    plain.reference = plain.traced()
-    try:
-        stage, hint = plain.judged(candidate)
-    finally:
-        plain.session.close()
+    with closing_session(Demo("causal_lm", scaled_directory)) as scaled:
+        stage, hint = scaled.judged(candidate)
     assert stage == "llm.layers.0"
     assert hint is not None and "RoPE is not scaled, where the reference's is scaled by YaRN" in hint, hint

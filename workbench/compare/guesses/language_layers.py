@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from workbench.compare.guesses import sinusoids
 from workbench.compare.guesses.attended import Attention, Rotation, all_keys, earlier_keys
 from workbench.compare.guesses.chains import Function, Step, Wrong, chain, linear, norm, pre_norm
 from workbench.compare.guesses.functions import ACTIVATIONS
@@ -45,8 +46,7 @@ class Rope(NamedTuple):
 
     def rotation(self, count: int) -> Rotation:
         """Returns the rotation of queries and keys at positions 0 to `count` - 1."""
-        pairs = self.width // 2
-        plain = self.base ** (-np.arange(pairs) / pairs)
+        plain = sinusoids.rates(self.width, self.base)
         rates, factor = SCALINGS[self.scaling].scaled(plain) if self.scaling else Scaled(plain)
         angles = factor * np.exp(1j * np.arange(count)[:, None] * rates)
         return Rotation(self.layout, angles, angles)

@@ -28,7 +28,10 @@ class Scaling(NamedTuple):
 
 
 def _llama3(rates: np.ndarray, factor: float) -> Scaled:
-    """Slow pairs turn by `factor` less, fast ones as before, and those between by something between."""
+    """Returns the rates with those of slow pairs divided by `factor`.
+
+    Fast pairs keep their rates, and the rates of the pairs between lie between.
+    """
     least, most, trained = 1.0, 4.0, 8192
     turns = trained * rates / (2 * math.pi)  # in the context of the training
     share = np.clip((turns - least) / (most - least), 0.0, 1.0)
@@ -36,7 +39,7 @@ def _llama3(rates: np.ndarray, factor: float) -> Scaled:
 
 
 def _yarn(rates: np.ndarray, base: float, factor: float) -> Scaled:
-    """The same, with a ramp over the numbers of the pairs; the turned channels are also made larger."""
+    """Returns the same with a linear ramp from the fast to the slow pairs, and a factor above 1."""
     least, most, trained = 1, 32, 32768
     width = 2 * len(rates)
 
@@ -53,4 +56,4 @@ SCALINGS: Mapping[str, Scaling] = {
     "as in Llama 3.2": Scaling(5e5, lambda rates: _llama3(rates, 32.0)),
     "by YaRN with the factor 4": Scaling(1e6, lambda rates: _yarn(rates, 1e6, 4.0)),
 }
-"""By words for them, behind "scaled"."""
+"""The keys complete the sentence "The positions are scaled ..."."""

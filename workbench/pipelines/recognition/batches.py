@@ -24,7 +24,7 @@ JOINED_FRAMES = 256  # in a pass; with more, products of matrices are hardly fas
 class RunsInParallel(Protocol):
     """A network whose runtime computes several passes at the same time, and several chunks joined in one pass.
 
-    Joined chunks are one behind the other, without padding, and do not hear each other.
+    Joined chunks are one behind the other, without padding. The result of a chunk does not depend on the others.
     """
 
     @property

@@ -211,9 +211,10 @@ class Graph(Shapes):
 
     def linear(self, x: Tensor, scope: Scope, out: int, bias: bool = True, rows: slice | None = None) -> Tensor:
         """Applies a linear layer, [T, in] to [T, out]; `rows` selects some of its outputs."""
-        if len(x.shape) == 2 and self.is_contiguous(x):
+        kind, frames = scope.kind("weight", (out, x.shape[-1])), self.shortest_chunk or x.shape[0]
+        if len(x.shape) == 2 and matrix_products.takes(kind, frames) and self.is_contiguous(x):
             weight = scope.stored("weight", (out, x.shape[1]), rows)
-            if weight is not None and matrix_products.takes(weight.kind, self.shortest_chunk or x.shape[0]):
+            if weight is not None:
                 bias_values = scope.values("bias", (out,))[rows or slice(None)] if bias else None
                 shape = x.shape[0], len(weight.rows)
                 share = matrix_products.linear(self._library, x, weight, bias_values)

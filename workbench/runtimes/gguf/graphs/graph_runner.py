@@ -43,6 +43,7 @@ class GraphRunner:
         self._main_lane: Lane | None = Lane(self.library, threads or default_threads(file.nbytes))
         self._lanes = Lanes(self.library, threads or available_processors())
         self.weights = Weights(self.library, file, repack)
+        self._kinds = {info.type for info in file.tensors.values()}
         self._nodes = NODES
 
     def run(self, build: Callable[[Graph], Outputs], recorder: Recorder | None = None) -> dict[str, np.ndarray]:
@@ -76,8 +77,7 @@ class GraphRunner:
 
     def arithmetic_of(self, frames: int) -> Hashable:
         """Returns what the arithmetic of linear layers depends on for so many frames: the types that numpy takes."""
-        kinds = {info.type for info in self.weights.file.tensors.values()}
-        return frozenset(kind for kind in kinds if matrix_products.takes(kind, frames))
+        return frozenset(kind for kind in self._kinds if matrix_products.takes(kind, frames))
 
     def _check_open(self) -> None:
         if self._main_lane is None:

@@ -15,9 +15,9 @@ from workbench.runtimes.gguf.graphs.numpy_nodes import Share, array_of
 from workbench.runtimes.gguf.graphs.weights import StoredMatrix, Tensor
 from workbench.system.processor_kind import INTEL, flags, vendor
 
-# ggml multiplies f32 and bf16 at about half of the rate of numpy's BLAS. From so many frames on, it is slower.
+# From so many frames on, ggml is slower: it multiplies f32 and bf16 at about half of the rate of numpy's BLAS.
 MIN_FRAMES = {"F32": 48, "BF16": 48}
-# On processors with wide vectors of floats it is slower in these types, too, by so much that unpacking pays.
+# On processors with wide vectors of floats, numpy is faster in f16 and q8_0 too, although it unpacks them.
 MIN_FRAMES_WITH_WIDE_VECTORS = {**MIN_FRAMES, "F16": 128, "Q8_0": 96}
 MAX_FRAMES, MAX_OUTPUTS = 1024, 256  # the most of a task: frames, and rows of the matrix
 MANY_FRAMES = 512  # tasks of more frames have half as many outputs, so that there are enough tasks for all threads
@@ -26,14 +26,15 @@ UNPACK = {"F16": "cpu_fp16_to_fp32", "BF16": "cpu_bf16_to_fp32", "Q8_0": "dequan
 
 def takes(kind: str, frames: int) -> bool:
     """Returns whether numpy computes a linear layer with weights of that type for so many frames."""
-    return frames >= _min_frames().get(kind, frames + 1)
+    least = _min_frames().get(kind)
+    return least is not None and frames >= least
 
 
 @cache
 def _min_frames() -> dict[str, int]:
     """Returns from how many frames on numpy is faster, for each type in which it can be faster on this processor.
 
-    Intel's AVX-512 multiplies floats twice as fast as AVX2. AMD's processors up to Zen 4 do not.
+    Intel's AVX-512 multiplies floats twice as fast as AVX2. That of AMD's processors up to Zen 4 does not.
     """
     return MIN_FRAMES_WITH_WIDE_VECTORS if vendor() == INTEL and "avx512f" in flags() else MIN_FRAMES
 

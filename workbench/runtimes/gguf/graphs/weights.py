@@ -201,6 +201,10 @@ class Scope:
         """See `Weights.matrix`."""
         return self.weights.matrix(self.prefix + name, shape, rows)
 
+    def kind(self, name: str, shape: tuple[int, int]) -> str:
+        """Returns the type of a matrix in the file: F32, F16, Q8_0, ..."""
+        return self.weights.file.expect(self.prefix + name, shape).type
+
     def stored(self, name: str, shape: tuple[int, int], rows: slice | None = None) -> StoredMatrix | None:
         """See `Weights.stored`."""
         return self.weights.stored(self.prefix + name, shape, rows)

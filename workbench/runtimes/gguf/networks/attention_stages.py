@@ -88,7 +88,11 @@ def self_attention(
 
 
 def by_window(g: Graph, x: Tensor, bounds: Sequence[int], compute: Callable[[Tensor], Tensor]) -> Tensor:
-    """Returns the results of `compute` for the rows of each window of x, one behind the other; `bounds` as above."""
+    """Returns what `compute` gives for the rows of each window of x, one behind the other.
+
+    Args:
+        bounds: as in `self_attention`.
+    """
     return concatenate_all(g, [compute(_part(g, x, window)) for window in _windows(x, bounds)])
 
 
